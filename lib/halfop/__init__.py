@@ -52,7 +52,13 @@ if not TYPE_CHECKING:  # a type checker knows the names above, and so finds a wr
     def __getattr__(name: str) -> object:
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"halfop.{_PLACES[name]}"), name)
+        try:
+            return getattr(import_module(f"halfop.{_PLACES[name]}"), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("pyspark", "py4j", "delta"):
+                raise
+            why = f"halfop.{name} needs Spark: pip install 'halfop[spark]'"
+            raise ModuleNotFoundError(why, name=error.name) from error
 
     def __dir__() -> list[str]:
         return sorted([*globals(), *__all__])

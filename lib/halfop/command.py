@@ -39,7 +39,7 @@ HALFOP_JARS names a folder with Delta's jars; without it the first call does the
 
 jobs:
 """
-_NO_SPARK = "\nSpark is not installed here, and every job but gateway needs it: pip install 'halfop[spark]'\n"
+_NO_SPARK = "\nSpark is not installed here, and every job but gateway and init needs it: pip install 'halfop[spark]'\n"
 SHELLS = ("bash", "zsh", "fish")
 # Modules that an extra brings: the extra, and what it is.
 _EXTRAS = {

@@ -49,6 +49,20 @@ def test_a_job_of_spark_says_what_it_lacks(tmp_path: Path, words: tuple[str, ...
     assert done.stderr == text
 
 
+def test_the_python_api_says_what_it_lacks(tmp_path: Path) -> None:
+    program = tmp_path / "opened.py"
+    program.write_text(f"import sys\nsys.modules.update(dict.fromkeys({SPARK}))\nimport halfop\nhalfop.open()\n")
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={"PYTHONPATH": str(ROOT / "lib")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stderr.endswith("ModuleNotFoundError: halfop.open needs Spark: pip install 'halfop[spark]'\n")
+
+
 def test_a_gateway_says_what_it_lacks(tmp_path: Path) -> None:
     done = called(tmp_path, GATEWAY, "gateway", "--help")
     assert (done.returncode, done.stdout) == (2, "")
@@ -59,5 +73,5 @@ def test_help_and_version_say_that_spark_is_missing(tmp_path: Path) -> None:
     shown = called(tmp_path, SPARK, "--help")
     assert shown.returncode == 0
     assert "  reconcile  Run the rules" in shown.stderr
-    assert shown.stderr.endswith("every job but gateway needs it: pip install 'halfop[spark]'\n")
+    assert shown.stderr.endswith("every job but gateway and init needs it: pip install 'halfop[spark]'\n")
     assert "\nSpark is not installed: " in called(tmp_path, SPARK, "--version").stdout

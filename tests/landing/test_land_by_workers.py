@@ -27,7 +27,7 @@ from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.store import layout as layout_module
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings
-from halfop.warehouse import local
+from halfop.warehouse import table_files
 from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
@@ -139,7 +139,7 @@ def test_workers_land_what_spark_writes_and_joins_settle(
     monkeypatch.setattr(new_part, "_LITTLE", 0)
     monkeypatch.setattr(land, "next_instant", lambda _: AT)
     if rows_for_spark:
-        monkeypatch.setattr(local, "_MOST_HERE", -1)
+        monkeypatch.setattr(table_files, "_MOST_HERE", -1)
     store, chance = w.Store(tmp_path / "store", file_size=1 << 13), random.Random(SEED)
     here, there = KernelWarehouse(spark, str(tmp_path / "workers")), KernelWarehouse(spark, str(tmp_path / "spark"))
     for landing in range(2):

@@ -38,7 +38,7 @@ def begun(warehouse: KernelWarehouse, marker: tuple[str, int] | None) -> Any:
 
 
 def commit(warehouse: KernelWarehouse, to: Any, *offsets: int) -> None:
-    files = [vars(file) for offset in offsets for file in warehouse.files_of(TABLE, rows(offset))]
+    files = [vars(file) for offset in offsets for file in warehouse.files_from(TABLE, rows(offset))]
     to.append(json.dumps(files), table(TABLE).json)
 
 
@@ -84,11 +84,11 @@ def test_another_app_and_plain_appends_do_not_refuse_it(made: KernelWarehouse) -
 
 def test_a_marker_that_is_there_refuses_the_same_number_and_lower_ones(made: KernelWarehouse) -> None:
     path, spec = made.path(TABLE), table(TABLE)
-    made.log.commit_files(path, spec, made.files_of(TABLE, rows(1)), (APP, 2))
+    made.log.commit_files(path, spec, made.files_from(TABLE, rows(1)), (APP, 2))
     for number in (1, 2):
         with pytest.raises(AlreadyWrittenError):
-            made.log.commit_files(path, spec, made.files_of(TABLE, rows(2)), (APP, number))
-    made.log.commit_files(path, spec, made.files_of(TABLE, rows(3)), (APP, 3))
+            made.log.commit_files(path, spec, made.files_from(TABLE, rows(2)), (APP, number))
+    made.log.commit_files(path, spec, made.files_from(TABLE, rows(3)), (APP, 3))
     assert offsets(made) == [1, 3]
 
 

@@ -75,7 +75,7 @@ class WarehouseCalls:
                 self._later(partial(upkeep, warehouse))
 
 
-def whole(summary: Summary, rows: Sequence[Any] = ()) -> Summary:
+def refuse_failed_parts(summary: Summary, rows: Sequence[Any] = ()) -> Summary:
     """The summary of a call; raises PartsFailed if parts of its work failed."""
     if summary.extra.keys() & set(get_args(FailedPart)):
         raise PartsFailed(summary, rows)

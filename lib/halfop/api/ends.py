@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from halfop.api.calls import WarehouseCalls, whole
+from halfop.api.calls import WarehouseCalls, refuse_failed_parts
 from halfop.columns.keys import Key, as_key
 from halfop.ending import plan as plans
 from halfop.ending.apply import ApplyRequest, Resume, apply, resume_at_brokers
@@ -128,7 +128,7 @@ class Hanging(WarehouseCalls):
             warehouse = files_of(there, "end")
             with warehouse.for_few_rows():
                 summary, endings = apply(warehouse, request)
-        return WithRows(whole(summary, endings), endings)
+        return WithRows(refuse_failed_parts(summary, endings), endings)
 
     def _masters(self, namesrv: str | None, broker: str | None) -> Masters | None:
         if namesrv is not None and broker is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
-from halfop.api.calls import refuse_no_zone, refuse_text, whole
+from halfop.api.calls import refuse_failed_parts, refuse_no_zone, refuse_text
 from halfop.api.ends import Hanging
 from halfop.api.lands import Lands
 from halfop.audit.audit import audit
@@ -31,7 +31,7 @@ from halfop.upkeep.maintain import Step, maintain
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.kernel import files_of
 from halfop.warehouse.lock import hold
-from halfop.warehouse.session import FOR_FEW_ROWS
+from halfop.warehouse.session import WITHOUT_CODEGEN
 from halfop.warehouse.where import equal
 
 # VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours.
@@ -71,7 +71,7 @@ class Halfop(Lands, Hanging):
                 summary = (idle(warehouse, self.settings, request.now) if if_due else None) or reconcile(
                     warehouse, request
                 )
-            return whole(catalog.publish(summary))
+            return refuse_failed_parts(catalog.publish(summary))
 
     def preview(self, *, now: datetime | None = None, allow_future: bool = False) -> WithRows[Row]:
         """Counts what a run would decide now, and lists some of it (`reconcile --dry-run`); writes nothing.
@@ -116,7 +116,7 @@ class Halfop(Lands, Hanging):
         >>> wh.explain("broker-a/0/1").summary.extra["messages"]
         {'broker-a/0/1': 'COMMITTED'}
         """
-        with self._reading(**FOR_FEW_ROWS) as warehouse, warehouse.for_few_rows():
+        with self._reading(**WITHOUT_CODEGEN) as warehouse, warehouse.for_few_rows():
             return explain(warehouse, self.settings, key)
 
     def topic(self, name: str) -> DataFrame:
@@ -186,7 +186,7 @@ class Halfop(Lands, Hanging):
             catalog = Catalog.of(warehouse, self.settings)
             with warehouse.for_few_rows():
                 summary = audit(warehouse, self.settings)
-                return whole(catalog.publish(summary))
+                return refuse_failed_parts(catalog.publish(summary))
 
     def simulate(
         self,

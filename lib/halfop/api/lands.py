@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from halfop.api.calls import WarehouseCalls, refuse_no_zone, refuse_text, whole
+from halfop.api.calls import WarehouseCalls, refuse_failed_parts, refuse_no_zone, refuse_text
 from halfop.ending.owner import remoting
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
@@ -108,4 +108,4 @@ class Lands(WarehouseCalls):
             summary = land(warehouse)
             log_landed(summary, _LOG)
             self._later(lambda: keep_tidy(warehouse, _LOG))
-            return whole(catalog.publish(summary))
+            return refuse_failed_parts(catalog.publish(summary))

@@ -85,21 +85,21 @@ class _Application:
     def unchanged(self) -> list[Row]:
         """Returns the rows that still stand as planned and want something; what has changed is recorded."""
         rows, others = checked(self._warehouse, self._request.plan)
-        changed = [each for each in others if self._is_open(each.row, after="SENT")]
+        changed = [each for each in others if self._is_open(each.row, upto="SENT")]
         self._table.record([self._change(each) for each in changed])
         self._unswept = [
             each.row for each in changed if each.row.key in self._known.mine and each.ends_as == each.row.kind
         ]
-        return [row for row in rows if self._is_open(row, after="VERIFIED")]
+        return [row for row in rows if self._is_open(row, upto="VERIFIED")]
 
     def recorded(self) -> dict[Key, Ending]:
         """Returns what counts now of each row; copies that were swept are no rows of the plan."""
         found = known(self._warehouse, self._request.plan.head.plan_id, self.keys).mine
         return {key: found[key] for key in self.keys if key in found}
 
-    def _is_open(self, row: Row, after: State) -> bool:
+    def _is_open(self, row: Row, upto: State) -> bool:
         recorded = self._known.mine.get(row.key)
-        return recorded is None or recorded.state in _GO_ON[: _GO_ON.index(after) + 1]
+        return recorded is None or recorded.state in _GO_ON[: _GO_ON.index(upto) + 1]
 
     def _change(self, changed: Changed) -> Ending:
         recorded = self._known.mine.get(changed.row.key)
@@ -123,7 +123,7 @@ class _Application:
                 yield name, as_ours(error, name)
 
     def _land(self, rows: Sequence[Row]) -> None:
-        todo = [row for row in rows if self._is_open(row, after="UNKNOWN")]
+        todo = [row for row in rows if self._is_open(row, upto="UNKNOWN")]
         land_answers(self._warehouse, todo, self._request.plan.head.instant, self._clerk, self._table)
 
     def _send(

@@ -79,7 +79,7 @@ class Sender:
                     self._remember(row, verified=True)
                 todo = [row for row in rows if not self._was_sent(row)]
                 self._wait_for_doubts(todo)
-                for batch in _cut(todo, self.broker.batch):
+                for batch in _batches(todo, self.broker.batch):
                     self._batch(batch, kept)
                 self._sweep(kept)
             finally:
@@ -235,7 +235,7 @@ class Sender:
         earlier = {key for key, each in self.known.items() if each.state == "SENT"}
         copies = Effects(self._owner, self._guard).going_on(answers, once, earlier)
         self._repeated |= {row.key for row in copies} & once
-        for batch in _cut(copies, self.broker.batch):
+        for batch in _batches(copies, self.broker.batch):
             self._batch(batch, kept, sent_before=True)
         self._verify(Effects(self._owner, self._guard))
         return len(copies)
@@ -254,7 +254,7 @@ class Sender:
     def _verify(self, effects: Effects) -> None:
         """Notes what the broker shows by now of the answers that it has taken."""
         unsure = [each for key, each in self._sent.items() if key not in self._verified]
-        for batch in _cut(unsure, self.broker.batch):
+        for batch in _batches(unsure, self.broker.batch):
             for (row, place), state, remark in effects.seen(batch):
                 self._verified.add(row.key)
                 self._results.append(self.clerk.ending(row, state, remark, sent=place))
@@ -264,5 +264,5 @@ _NO_ANSWER = (ConnectionLost, Unreachable)
 T = TypeVar("T")
 
 
-def _cut(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def _batches(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (rows[start : start + size] for start in range(0, len(rows), size))

@@ -62,6 +62,7 @@ class _Gateway:
         room = room_for(settings.gateway.max_connections)
         self._own = settings.gateway.model_copy(update={"max_connections": room})
         self._settings, self._request, self._tls = settings, request, tls
+        self._root = "" if request.is_slave else settings.warehouse_root
         self._accounts = read_accounts(self._own.acl_file) if self._own.acl_file else None
         self._stop = asyncio.Event()
 
@@ -133,7 +134,7 @@ class _Gateway:
             return None
         rules = self._settings.rules
         return Upkeep(
-            Tables(self._settings.warehouse_root, self._request.name),
+            Tables(self._root, self._request.name),
             self._log,
             self._server.deliveries,
             self._server.want,

@@ -17,7 +17,7 @@ from halfop.settings.load import load_settings
 from halfop.settings.model import Settings
 from halfop.warehouse.disk import local_folder
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
+from halfop.warehouse.session import WITHOUT_CODEGEN, spark_session
 from halfop.warehouse.signals import interrupted_once
 
 
@@ -44,7 +44,7 @@ def _run(context: Context, args: DemoOptions) -> Summary:
         raise UsageError("the demo works on files, which Spark Connect does not show: call it without --remote")
     fresh_folder(Path(root))
     context.log.info("starting Spark; the demo takes about a minute")
-    spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})
+    spark = spark_session("demo", **WITHOUT_CODEGEN | {"spark.sql.shuffle.partitions": "1"})
     warehouse = KernelWarehouse(spark, root)
     if args.gateway:
         return _live(context, warehouse, Path(root))

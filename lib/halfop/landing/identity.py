@@ -92,7 +92,7 @@ def _has_such(broker: Broker) -> bool:
     return any(ends) and any(end > first for end, first in zip(ends, broker.min_offsets(queues), strict=True))
 
 
-def refuse_landed(warehouse: Warehouse, names: Collection[str]) -> None:
+def refuse_landed_with_rocksdb_alone(warehouse: Warehouse, names: Collection[str]) -> None:
     """Raises InputRefused if one of these brokers has landed so: earlier versions took its ends for garbage."""
     for row in progress_rows(warehouse) if names else ():
         if row["broker_name"] in names and row["topic"] in ROCKSDB_TOPICS and row["next_offset"]:

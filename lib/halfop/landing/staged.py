@@ -27,12 +27,12 @@ from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
 from halfop.warehouse.kernel import KernelWarehouse, files_of
-from halfop.warehouse.local import STAGING, files_apart, frame_of_files
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.server_files import ClientDisk
 from halfop.warehouse.spark_errors import SPARK_ERRORS, or_else
 from halfop.warehouse.splits import ParquetPart, Split
+from halfop.warehouse.table_files import STAGING, files_apart, frame_of_files
 from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.workers import in_workers
 

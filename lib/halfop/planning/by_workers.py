@@ -37,17 +37,17 @@ from halfop.planning.run import Run, Slice, clocks, known_before
 from halfop.rules import halves as h
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.local import (
-    frame_of_files,
-    listed_between,
-    listed_files,
-    staging_folder,
-)
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.reading import are_few
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import ANYWHERE, Split, splits_of
+from halfop.warehouse.table_files import (
+    frame_of_files,
+    listed_between,
+    listed_files,
+    staging_folder,
+)
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of as all_conditions
 from halfop.warehouse.where import at_least, equal, is_set

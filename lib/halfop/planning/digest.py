@@ -19,11 +19,11 @@ from halfop.columns.keys import in_one, made_of
 from halfop.planning.counts import OffsetRange
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.local import files_or_few
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import ParquetPart, Split, repeating, splits_of
+from halfop.warehouse.table_files import files_or_few
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 from halfop.warehouse.workers import in_workers

@@ -23,10 +23,10 @@ from halfop.rules import ops as o
 from halfop.rules.questions import all_held_back, limited, over_limit, with_questions
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.local import files_by_spark, staging_folder
 from halfop.warehouse.rows import Kept, Rows
 from halfop.warehouse.schema import table
 from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
+from halfop.warehouse.table_files import files_by_spark, staging_folder
 from halfop.warehouse.tables import Marker, Warehouse
 
 PLAN_APP = "halfop.plan"
@@ -91,7 +91,7 @@ class Plan:
                 staged.callback(warehouse.files.remove, folder)
                 files, left = files_by_spark(warehouse, "decisions", rows, folder)
             else:
-                files = warehouse.files_of("decisions", rows.filter(pc.is_valid(rows["open"])))
+                files = warehouse.files_from("decisions", rows.filter(pc.is_valid(rows["open"])))
                 left = rows["open"].null_count > 0
             warehouse.commit_files("decisions", [*self.joined.files, *files], marker)
         return left
@@ -110,7 +110,7 @@ def plan(joined: Joined) -> Plan:
 
 def _rows(joined: Joined) -> DataFrame:
     arrivals = joined.arrivals
-    rows = with_questions(c.planned(_limited(joined), arrivals.rules), arrivals.rules, arrivals.run.run_id)
+    rows = with_questions(c.decision_rows(_limited(joined), arrivals.rules), arrivals.rules, arrivals.run.run_id)
     if arrivals.open is not None and arrivals.open.elsewhere is not None:
         carried = c.carried_over(arrivals.open.elsewhere, arrivals.rules)
         rows = rows.unionByName(carried, allowMissingColumns=True)

@@ -77,10 +77,10 @@ def _ended_after_discard() -> Column:
 
 def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """A row for every message that the run looked at, and one for every op that waits for its half message."""
-    return planned(rows, rules).where("open IS NOT NULL")
+    return decision_rows(rows, rules).where("open IS NOT NULL")
 
 
-def planned(rows: DataFrame, rules: RuleColumns) -> DataFrame:
+def decision_rows(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """The decisions; and rows whose `open` is null, which only mark that something was not used."""
     now, verdict, is_op = F.lit(rules.now), F.col("verdict"), F.col("state").isNull()
     marks = F.when(_leaves(rules), F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))

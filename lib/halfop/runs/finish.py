@@ -42,23 +42,24 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     """Plans, applies and closes an opened run, and adds what it did to the summary. It will owe what `parked` names."""
     summary.run_id, before = run.run_id, dict(summary.seconds)
     with ExitStack() as stages:
-        stages.enter_context(warehouse.for_few_rows())  # until a read meets more
         with summary.phase("plan"):
-            due, plan, others = warehouse.marker("decisions", PLAN_APP) < run.run_id, None, True
+            due = warehouse.marker("decisions", PLAN_APP) < run.run_id
+            plan = None
+            hidden_rejects = True  # those that no decision shows: only the plan knows
             arrivals = stages.enter_context(arrived(warehouse, run, to_commit=due))
             if due:
                 plan = planned(arrivals, summary)
-                others = plan.commit()
+                hidden_rejects = plan.commit()
             digest = Digest.of(warehouse, run.run_id, wall_clock())
         _report_decided(summary, arrivals, digest)
         with summary.phase("apply"):
-            rejecting = (lambda: plan or planned(arrivals, summary)) if others else None
+            rejecting = (lambda: plan or planned(arrivals, summary)) if hidden_rejects else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
         add_counts(summary.rows_written, applied.rows)
     if applied.failed:
         report_failed(summary, applied.failed)
         return
-    if (others or "REJECT" in digest.counts) and REJECTED not in applied.left_out:
+    if (hidden_rejects or "REJECT" in digest.counts) and REJECTED not in applied.left_out:
         report_rejects(warehouse, run.run_id, summary)
     with summary.phase("close"):
         run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in applied.left_out]))

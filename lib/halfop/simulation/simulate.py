@@ -36,7 +36,7 @@ from halfop.simulation.play import Outcome, Play, html, in_summary
 from halfop.simulation.replay import Replay, Schedule, regular, stage, widened
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
+from halfop.warehouse.session import WITHOUT_CODEGEN, session_settings
 from halfop.warehouse.signals import Task, or_called_off
 
 log = logging.getLogger("halfop.simulate")
@@ -152,7 +152,7 @@ def _elsewhere(warehouse: KernelWarehouse, folder: str) -> str:
 
 def _quick(spark: SparkSession, few: bool) -> dict[str, str]:
     """Session settings for few rows a run: compiling its queries would cost more than it saves."""
-    return FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)} if few else {}
+    return WITHOUT_CODEGEN | {"spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)} if few else {}
 
 
 # ---- a simulation from its request to its result ----

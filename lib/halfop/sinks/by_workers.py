@@ -17,10 +17,10 @@ from halfop.sinks.messages import trimmed_before_those
 from halfop.sinks.targets import HALF, About, Target, WholeMessages, projected
 from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.local import listed_files
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating, span
+from halfop.warehouse.table_files import listed_files
 from halfop.warehouse.where import equal
 from halfop.warehouse.workers import in_workers, ordered_parts
 

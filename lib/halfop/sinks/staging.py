@@ -27,12 +27,12 @@ from halfop.sinks.messages import TARGET, in_tables_columns, messages
 from halfop.sinks.targets import Target, WholeMessages, projected, refuse_lost
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.local import STAGING, staging_folder, write_apart
 from halfop.warehouse.parquet import write_files
 from halfop.warehouse.reading import FEW
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
+from halfop.warehouse.table_files import STAGING, staging_folder, write_apart
 from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
 
 

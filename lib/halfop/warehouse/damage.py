@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from halfop.frame.errors import HalfopError
-from halfop.warehouse.commit import NOTHING, Bad, Commit, Total, commit_of, total_of
+from halfop.warehouse.commit_file import NOTHING, Bad, Commit, Total, commit_of, total_of
 
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"\A(\d{20})\.json\Z")

@@ -175,7 +175,7 @@ class KernelWarehouse(Warehouse):
         found = self.given(name, rows)
         if isinstance(found, pa.Table) and self.takes_files(name):
             if marker is None or self.marker(name, marker.app) < marker.number:
-                self.commit_files(name, self.files_of(name, found), marker)
+                self.commit_files(name, self.files_from(name, found), marker)
             return
         frame = self.in_form(name, frame_of(self.spark, found)) if isinstance(found, pa.Table) else found
         self.connector.commit(self.path(name), spec_of(name), frame, marker)
@@ -189,20 +189,20 @@ class KernelWarehouse(Warehouse):
         """Appends rows that are here. Raises AlreadyWrittenError if another call has made the marker's commit."""
         path, spec = self.path(name), spec_of(name)
         if self.takes_files(name):
-            self.log.commit_files(path, spec, self.files_of(name, rows), marker)
+            self.log.commit_files(path, spec, self.files_from(name, rows), marker)
         elif not self.connector.commit_first(path, self.in_form(name, frame_of(self.spark, rows)), marker):
             raise AlreadyWrittenError(path)
 
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
         """Puts these rows in the place of all that a version has; returns whether no other commit came before."""
-        files = self.files_of(name, self.given(name, rows))
+        files = self.files_from(name, self.given(name, rows))
         return self.log.replace_files(self.path(name), spec_of(name), version, files)
 
     def rows_of(self, name: str, frame: DataFrame) -> Rows:
         """They are there if only Spark may write the table."""
         return super().rows_of(name, frame) if self.takes_files(name) else self.in_form(name, frame)
 
-    def files_of(self, name: str, rows: pa.Table) -> list[DataFile]:
+    def files_from(self, name: str, rows: pa.Table) -> list[DataFile]:
         """Writes the rows to files in the table's folder; a commit makes them part of it."""
         return write_files(self.files, self.path(name), spec_of(name), rows)
 

@@ -64,9 +64,9 @@ WHILE_CALLED = {
 
 
 # Generated code earns its compilation only with more rows than a few hundred thousand.
-FOR_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+WITHOUT_CODEGEN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 # Rows in memory: one task does all of a query, so nothing is shuffled or broadcast, and each query is one job.
-FOR_ROWS_IN_MEMORY = FOR_FEW_ROWS | {
+FOR_ROWS_IN_MEMORY = WITHOUT_CODEGEN | {
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",

@@ -38,9 +38,9 @@ from halfop.gateway.core.transactions import (
     Terms,
     answer,
     check_end,
+    checked_send,
     end_of,
     end_request,
-    half_message,
     is_group,
     not_found,
 )
@@ -156,7 +156,7 @@ class Core:
     def _send(self, client: Client, request: Frame, now: Instant) -> Effects:
         if self._broker.is_slave:
             raise Refused(AnswerCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy: a slave takes no messages")
-        given = half_message(request, client.host, self._terms, self._random)
+        given = checked_send(request, client.host, self._terms, self._random)
         if client.account is not None:
             client.account.check("PUB", given.topic)
         self._check_room()

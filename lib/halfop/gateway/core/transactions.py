@@ -46,7 +46,7 @@ class Terms(NamedTuple):
     known: Mapping[str, Topic]
 
 
-def half_message(request: Frame, born_host: bytes, terms: Terms, random: Random) -> HalfMessage:
+def checked_send(request: Frame, born_host: bytes, terms: Terms, random: Random) -> HalfMessage:
     """The half message that a broker's bridge would store for a send.
 
     Raises Refused for what a broker or this gateway does not take.

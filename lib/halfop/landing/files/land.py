@@ -21,7 +21,7 @@ from halfop.landing.fields import NEAR, known_names
 from halfop.landing.files import landed_files, rewound
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad, rejects
 from halfop.landing.files.on_server import ServerFiles
-from halfop.landing.files.own_life import Stamp
+from halfop.landing.files.own_life import LandingContext
 from halfop.landing.files.sources import InputFile, InputFiles, are_few, complete, known_by_ops
 from halfop.landing.files.taking import SOURCE, Taking, take
 from halfop.landing.identity import reused_queues
@@ -106,20 +106,20 @@ class _Landing:
                 self._record(new, kinds, taken, landed_at)
         self._summarize(made)
 
-    def _stamped(self, landed_at: int) -> Stamp:
+    def _stamped(self, landed_at: int) -> LandingContext:
         lives = {each.broker_name: each for each in all_lives(progress_rows(self._warehouse))}
-        return Stamp(landed_at, lives, self._request.again)
+        return LandingContext(landed_at, lives, self._request.again)
 
     def _accept(self, files: Sequence[InputFile], landed: Collection[InputFile], landed_at: int) -> None:
         """Begins new lives of brokers whose rows differ from what has landed.
 
         A bad row may be the first that differs: it would be of the old life when it lands, corrected, so it is refused.
         """
-        stamp = self._stamped(landed_at)
+        context = self._stamped(landed_at)
         parts = [[f for f in files if (f in landed) == is_old] for is_old in (False, True)]
         with (
-            closing(take(self._warehouse, parts[0], stamp)) as new,
-            closing(take(self._warehouse, parts[1], stamp)) as old,
+            closing(take(self._warehouse, parts[0], context)) as new,
+            closing(take(self._warehouse, parts[1], context)) as old,
         ):
             kinds = checked([*new.found, *old.found])
             self._count_read((), kinds)
@@ -134,11 +134,11 @@ class _Landing:
 
     def _lands_again(self, file: InputFile, landed: int, landed_at: int) -> bool:
         """Returns whether a file landed with reused keys, before the lives of these rows had begun."""
-        stamp = self._stamped(landed_at)
-        lives = [life.name for each in stamp.lives.values() for life in each.later if _begun(life) > landed]
+        context = self._stamped(landed_at)
+        lives = [life.name for each in context.lives.values() for life in each.later if _begun(life) > landed]
         if not lives:
             return False
-        with closing(take(self._warehouse, [file], stamp)) as taken:
+        with closing(take(self._warehouse, [file], context)) as taken:
             return rewound.lands_again(self._warehouse, taken, lives)
 
     # ---- what is there ----

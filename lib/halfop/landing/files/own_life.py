@@ -15,7 +15,7 @@ from halfop.landing.again import Again, kind_of
 from halfop.landing.files.typed import Mask, Typed
 
 
-class Stamp(NamedTuple):
+class LandingContext(NamedTuple):
     """A landing's instant in epoch microseconds, which all rows get, and the lives of brokers that have several.
 
     `again`: the only ranges that land; none: all rows do.
@@ -26,10 +26,10 @@ class Stamp(NamedTuple):
     again: Sequence[Again] = ()
 
 
-def in_own_life(typed: Typed, stamp: Stamp) -> Typed:
+def in_own_life(typed: Typed, context: LandingContext) -> Typed:
     """Rows under the names of their lives; op rows of a later one with its number."""
-    typed = replace(typed, rows=_each(typed.rows, typed.kind, stamp)) if stamp.lives else typed
-    return typed.only(_in_ranges(typed, stamp.again)) if stamp.again else typed
+    typed = replace(typed, rows=_each(typed.rows, typed.kind, context)) if context.lives else typed
+    return typed.only(_in_ranges(typed, context.again)) if context.again else typed
 
 
 def _in_ranges(typed: Typed, ranges: Sequence[Again]) -> Mask:
@@ -56,8 +56,8 @@ def found_ranges(typed: Typed, ranges: Sequence[Again]) -> set[Again]:
     return {each for each in ranges if _in_range(typed, each).any()}
 
 
-def _each(rows: pa.RecordBatch, kind: str, stamp: Stamp) -> pa.RecordBatch:
-    for lives in stamp.lives.values():
+def _each(rows: pa.RecordBatch, kind: str, context: LandingContext) -> pa.RecordBatch:
+    for lives in context.lives.values():
         mine = _of(rows, lives.broker_name)
         if mine.any():
             offsets = pc.fill_null(rows["queue_offset"], 0).to_numpy()
@@ -68,9 +68,9 @@ def _each(rows: pa.RecordBatch, kind: str, stamp: Stamp) -> pa.RecordBatch:
     return rows
 
 
-def by_half(items: pa.RecordBatch, stamp: Stamp) -> pa.RecordBatch:
+def by_half(items: pa.RecordBatch, context: LandingContext) -> pa.RecordBatch:
     """Op items under the name of the life that their half message is of; `life` is their own if that is another."""
-    for lives in stamp.lives.values():
+    for lives in context.lives.values():
         for life in lives.later:
             own = _of(items, life.name) & pc.fill_null(pc.equal(items["life"], life.number), False).to_numpy(False)
             offsets = pc.fill_null(items["half_offset"], 2**63 - 1).to_numpy()

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfop.landing.fields import completed, items
-from halfop.landing.files.own_life import Stamp, by_half, in_own_life
+from halfop.landing.files.own_life import LandingContext, by_half, in_own_life
 from halfop.landing.files.pieces import Piece, PieceFound, read
 from halfop.landing.files.sources import InputFile, are_few, is_packed
 from halfop.landing.files.typed import Typed
@@ -64,13 +64,13 @@ class RowOutput(Protocol):
         """Adds rows."""
 
 
-def take_piece(piece: Piece, disk: Disk, stamp: Stamp, out: RowOutput) -> PieceFound:
+def take_piece(piece: Piece, disk: Disk, context: LandingContext, out: RowOutput) -> PieceFound:
     """Reads a piece to its end."""
     found = PieceFound(piece.kind, piece.format, piece.uri, piece.split.start)
     for given in read(piece, disk, found):
-        typed = in_own_life(given, stamp)
-        found.see(typed, stamp.again)
-        rows = table_rows(typed, stamp)
+        typed = in_own_life(given, context)
+        found.see(typed, context.again)
+        rows = table_rows(typed, context)
         found.good += len(rows)
         out.write(piece.kind, rows)
         if typed.problems:
@@ -115,10 +115,10 @@ class _AnyDisk:
 class Here:
     """Files of few rows."""
 
-    def __init__(self, warehouse: Warehouse, files: Iterable[InputFile], stamp: Stamp) -> None:
+    def __init__(self, warehouse: Warehouse, files: Iterable[InputFile], context: LandingContext) -> None:
         self._warehouse, self._gathered = warehouse, _Gathered()
         disk: Any = _AnyDisk(warehouse)
-        self.found = [take_piece(whole(file), disk, stamp, self._gathered) for file in files]
+        self.found = [take_piece(whole(file), disk, context, self._gathered) for file in files]
 
     def append(self, kind: str) -> None:
         name = TABLES[kind]
@@ -142,7 +142,7 @@ class FileShare(NamedTuple):
     """The work of one task."""
 
     pieces: Sequence[Piece]
-    stamp: Stamp
+    context: LandingContext
     folders: Mapping[str, str]
 
 
@@ -157,17 +157,17 @@ def take_share(share: FileShare, disk: Disk) -> TakenFiles:
     pa.set_cpu_count(1)
     bounded = {kind: searched(table(name)) for kind, name in TABLES.items()}
     out = PartWriter(disk, share.folders, bounded | {BAD: ()})
-    found = [take_piece(piece, disk, share.stamp, out) for piece in share.pieces]
+    found = [take_piece(piece, disk, share.context, out) for piece in share.pieces]
     return TakenFiles(found, out.close())
 
 
 class ByTasks:
     """Files of any number of rows: workers take them, or this process does if only Spark reaches the tables."""
 
-    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> None:
+    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], context: LandingContext) -> None:
         self._staging = new_folder(warehouse)
         folders = {place: f"{self._staging.path}/{place}" for place in (*TABLES, BAD)}
-        shares = [FileShare(pieces, stamp, folders) for pieces in _parts(self._staging, files)]
+        shares = [FileShare(pieces, context, folders) for pieces in _parts(self._staging, files)]
         try:
             self._taken = self._staging.work(shares, take_share, few=False)
         except BaseException:
@@ -210,10 +210,10 @@ def _pieces(file: InputFile, split: Split) -> Iterator[Piece]:
         yield piece
 
 
-def take(warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> Taking:
+def take(warehouse: Warehouse, files: Sequence[InputFile], context: LandingContext) -> Taking:
     """Reads and checks all files; nothing is part of a table yet."""
     warehouse.touched.read.update(dict.fromkeys((file.uri for file in files), None))
-    return (Here if are_few(files) else ByTasks)(warehouse, files, stamp)
+    return (Here if are_few(files) else ByTasks)(warehouse, files, context)
 
 
 SOURCE = "FILES"
@@ -241,13 +241,13 @@ _REPEATING = {
 }
 
 
-def table_rows(typed: Typed, stamp: Stamp) -> pa.RecordBatch:
+def table_rows(typed: Typed, context: LandingContext) -> pa.RecordBatch:
     """The rows of the table that come of the good ones."""
     spec, good = table(TABLES[typed.kind]), typed.good
     made = with_made(_MAKE[typed.kind](good), spec)
-    if typed.kind == "op" and stamp.lives:
-        made = by_half(made, stamp)
-    constant = {"source": pa.scalar(SOURCE), "landed_at": pa.scalar(stamp.landed_at, pa.timestamp("us", "UTC"))}
+    if typed.kind == "op" and context.lives:
+        made = by_half(made, context)
+    constant = {"source": pa.scalar(SOURCE), "landed_at": pa.scalar(context.landed_at, pa.timestamp("us", "UTC"))}
     columns = {name: pa.repeat(constant[name], len(made)) for name in spec.names if name in constant}
     columns |= dict(zip(made.schema.names, made.columns, strict=True))
     return pa.RecordBatch.from_pydict({name: _encoded(name, columns[name]) for name in spec.names})

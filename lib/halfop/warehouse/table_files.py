@@ -88,7 +88,7 @@ def files_apart(warehouse: KernelWarehouse, name: str, rows: DataFrame, folder: 
     found = warehouse.rows_of(name, rows)
     if isinstance(found, DataFrame):
         return files_by_spark(warehouse, name, found, folder)[0]
-    return warehouse.files_of(name, found)
+    return warehouse.files_from(name, found)
 
 
 def files_by_spark(warehouse: KernelWarehouse, name: str, rows: DataFrame, folder: str) -> tuple[list[DataFile], bool]:
