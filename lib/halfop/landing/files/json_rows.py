@@ -42,6 +42,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _WHOLE = re.compile(WHOLE_NUMBER)
 _ESCAPE = b"\\u"
 _EPOCH, _MICROSECOND = EPOCH.replace(tzinfo=None), timedelta(microseconds=1)
+_MILLIS_IN_TEXT = range(10**12, 10**13)  # from 2001 to 2286
 _LONG = range(-(2**63), 2**63)
 Row = Mapping[str, Any]
 
@@ -139,11 +140,17 @@ def _number_text(value: Any) -> str | None:
 
 
 def _instants(raw: list[Any], kinds: set[type]) -> pa.Array:
-    from_millis = instants(_longs(raw, kinds))
     if str not in kinds:
-        return from_millis
+        return instants(_longs(raw, kinds))
+    from_millis = instants(pa.array(map(_millis, raw), pa.int64()))
     micros = [_iso_micros(value) if type(value) is str else None for value in raw]
     return pc.coalesce(from_millis, instants(pa.array(micros, pa.timestamp("us"))))
+
+
+def _millis(value: Any) -> int | None:
+    """A number, or a text with as many digits as epoch milliseconds have: `20250615` is a date of another form."""
+    found = _long(value)
+    return found if type(value) is int or (found is not None and found in _MILLIS_IN_TEXT) else None
 
 
 def _iso_micros(text: str) -> int | None:
