@@ -25,7 +25,7 @@ from halfop.versions import versions  # noqa: E402
 
 STATE = HOME / ".halfop"
 NO_JOBS = ("lab", "setup", "exec", "pack")
-WITHOUT_SPARK = ("gateway",)
+WITHOUT_SPARK = ("gateway", "init")
 
 
 def check(words: Sequence[str]) -> None:

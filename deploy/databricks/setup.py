@@ -7,12 +7,13 @@ import runpy
 import shutil
 from pathlib import Path
 
-import tomllib
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.config.pyprojecttoml import read_configuration
 
 HOME = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
+# setuptools', since Python 3.10 reads no TOML
+PROJECT = read_configuration(HOME / "pyproject.toml", expand=False)["project"]
 NOT_THERE = ("pyspark", "delta", "uvloop")  # the platform's, and what only the gateway needs
 
 

@@ -19,7 +19,7 @@ from support.places import ROOT
 def test_a_project_names_its_own_tables_and_commands(
     tmp_path: Path, schedule: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "a b" / "我的"
+    folder = tmp_path / "a b$" / "我的😀"
     assert main(JOB, [str(folder), "--schedule", schedule]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert json.loads(shown[-1])["path"] == str(folder)
@@ -31,6 +31,18 @@ def test_a_project_names_its_own_tables_and_commands(
     assert {*shown[:-2]} == {str(folder / name) for name in files}
 
 
+def test_the_checkout_s_own_warehouse_is_not_the_project_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "halfop.yaml").write_text("rules: {ask: true}\nwarehouse: /data/production\n")
+    monkeypatch.setenv("HALFOP_HOME", str(tmp_path))
+    assert main(JOB, [str(tmp_path / "project")]) == 0
+    made = load_settings(tmp_path / "project" / "halfop.yaml", environ={})
+    assert (made.warehouse_root, made.rules.ask) == (str(tmp_path / "project" / "warehouse"), True)
+    calls = [line for line in (tmp_path / "project" / "README.md").read_text().splitlines() if " --config " in line]
+    assert len(calls) == 4
+    assert all("--warehouse warehouse" in line for line in calls), "whatever HALFOP_WAREHOUSE is"
+
+
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(JOB, [str(tmp_path)]) == 0
     (tmp_path / "halfop.yaml").write_text("mine")
@@ -40,7 +52,7 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_folder_that_cron_cannot_name_is_refused(tmp_path: Path) -> None:
-    assert main(JOB, [str(tmp_path / "a$b")]) == 2
+    assert main(JOB, [str(tmp_path / "a\nb")]) == 2
     assert list(tmp_path.iterdir()) == []
 
 

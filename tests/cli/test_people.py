@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from halfop.follow import Cycle, StepEnd
 from halfop.frame.people import told
@@ -99,6 +101,11 @@ def test_the_end_of_a_cycle() -> None:
     assert lines[1] == "  landed     1 half message, 2,000 ops"
     assert "  open       3 messages, the oldest for 2 h 1 min" in lines
     assert [line for line in lines if "KEY_REUSED" in line and "1 rejected" in line]
+    lossy = replace(_LANDED, extra=_LANDED.extra | {"bad_rows": 7, "lost_ranges": 2})
+    owing = replace(_RUN, extra=_RUN.extra | {"owed": ["topics/T of run 7"]})
+    lost = told(Cycle(6, StepEnd(1.0, lossy), StepEnd(3.0, owing)).summary(), Settings())
+    assert "9 that could not land" in lost
+    assert "not written yet, because it was parked: topics/T of run 7" in lost
     failed = Cycle(5, StepEnd(1.0, None, Failure(3, "no such file", False)), None)
     assert told(failed.summary(), Settings()).splitlines()[:2] == [
         "follow 5: ended with status 3 in 1 s",

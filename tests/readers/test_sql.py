@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 
 import halfop
@@ -211,6 +212,13 @@ def test_an_order_is_kept_and_a_bound_too(wh: halfop.Halfop) -> None:
     assert wh.sql(statement, most=3)["id"].to_pylist() == [999, 998, 997]
 
 
+def test_a_part_of_a_longer_word_is_no_name(wh: halfop.Halfop) -> None:
+    wh.spark.range(1).createOrReplaceTempView("endings")
+    wh.sql("SELECT 'spendings' AS what, count(*) FROM decisions")
+    assert wh.spark.sql("SELECT * FROM endings").columns == ["id"], "a view of the caller's own"
+    wh.spark.catalog.dropTempView("endings")
+
+
 # ---- forms ----
 
 
@@ -222,6 +230,9 @@ ROWS = pa.table(
         "body": [b"\x00\xff"] * 10,
         "real": [float("nan"), float("inf"), 0.5, *[None] * 7],
         "parts": [{"a": [1, None], "b": b"x"}] * 10,
+        "sum": pa.array([Decimal("-1.50"), Decimal(0), *[None] * 8], pa.decimal128(38, 18)),
+        "yes": [True] * 10,
+        "bytes": [b"\xfb\xff\xff"] * 10,  # in base64 it begins with +
     }
 )
 
@@ -232,7 +243,9 @@ def test_csv_holds_no_formula_and_is_read_again() -> None:
     assert head == ROWS.column_names
     assert [row[0] for row in rows[:6]] == ["'=1+1", "'-2", "'+3", "'@x", "'\tx", "'\rx"]
     assert [row[1] for row in rows[:2]] == ["-1", "2"], "numbers stay numbers"
-    assert rows[0][2:] == ["2025-06-15T15:06:40.123456Z", "AP8=", "nan", '{"a": [1, null], "b": "eA=="}']
+    assert rows[0][2:6] == ["2025-06-15T15:06:40.123456Z", "AP8=", "nan", '{"a": [1, null], "b": "eA=="}']
+    assert [row[6] for row in rows[:3]] == ["-1.500000000000000000", "0.000000000000000000", ""]
+    assert rows[0][7:] == ["true", "+///"], "only texts are formulas"
     assert next(csv.reader(csv_text(pa.table({"=cmd()": [1]})))) == ["'=cmd()"]
 
 
@@ -247,7 +260,10 @@ def test_json_is_an_object_a_row_as_it_is() -> None:
 
 def test_cells_for_people() -> None:
     assert cells(ROWS.slice(0, 1)) == [
-        ["=1+1", -1, "2025-06-15T15:06:40.123456Z", "AP8=", "nan", '{"a": [1, null], "b": "eA=="}']
+        [
+            *("=1+1", -1, "2025-06-15T15:06:40.123456Z", "AP8=", "nan", '{"a": [1, null], "b": "eA=="}'),
+            *("-1.500000000000000000", "true", "+///"),
+        ]
     ]
 
 

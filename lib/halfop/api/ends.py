@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from halfop.api.calls import WarehouseCalls, refuse_failed_parts
+from halfop.api.calls import WarehouseCalls, refuse_failed_parts, refuse_text
 from halfop.columns.keys import Key, as_key
 from halfop.ending import plan as plans
 from halfop.ending.apply import ApplyRequest, Resume, apply, resume_at_brokers
@@ -98,6 +98,7 @@ class Hanging(WarehouseCalls):
 
     def resolve(self, groups: Sequence[str] = (), *, discarded: bool = False) -> PlannedEnds:
         """Plans to end the open transactions of groups in resolve.groups (none named: all) as business data says."""
+        refuse_text(groups=groups)
         end = self.settings.end
         request = ResolveRequest(self.settings.resolve.groups, groups, end.min_age, end.limit, discarded)
         with self._writing() as there:
@@ -140,8 +141,7 @@ def _one_of(keys: Sequence[Key | str], where: str | None) -> list[Key]:
     """The half keys, if it is they that select."""
     if bool(keys) == (where is not None):
         raise UsageError('which messages? Give keys, as ["broker-a/0/4711"], or where, a condition of SQL')
-    if isinstance(keys, str):
-        raise UsageError(f"keys={keys!r}: expected a list, as [{keys!r}]")
+    refuse_text(keys=keys)
     return [_key(each) for each in keys]
 
 

@@ -20,6 +20,7 @@ _LANDED = {
 }
 _FAILED = ("failed_sinks", "failed_brokers", "failed_catalog")
 _OF_STEPS = (*_FAILED, "rejected", "queues_behind")
+_OF_ONE_STEP = ("open_messages", "oldest_open_seconds", "bad_rows", "lost_ranges", "owed")
 _NOT_ENDED = ("GONE", "MISMATCH", "FAILED", "UNKNOWN", "INTENDED")
 
 
@@ -66,7 +67,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "landed", _counted({noun: written.get(name, 0) for name, noun in _LANDED.items()})
     decided = {decision: sum(reasons.values()) for decision, reasons in sorted(summary.decisions.items())}
     yield "decided", ", ".join(f"{n:,} {decision}" for decision, n in decided.items())
-    yield "delivered", _counted({"message": written.get("topics", 0) + written.get("real_topics", 0)})
+    yield "delivered", _counted({"message": written.get("topics", 0)})
     yield "to ask", _counted({"question": written.get("check_requests", 0)})
     yield "resumed", _counted({"message": extra.get("resumed", 0)})
     yield "planned", _counted({"end": extra.get("planned", 0)})
@@ -99,7 +100,7 @@ def _both(summary: Summary) -> dict[str, Any]:
     found: dict[str, Any] = dict(summary.extra)
     for step in (found.get("landing"), found.get("run")):
         if isinstance(step, Mapping):
-            found |= {name: step[name] for name in ("open_messages", "oldest_open_seconds") if name in step}
+            found |= {name: step[name] for name in _OF_ONE_STEP if name in step}
             found |= {name: {**found.get(name, {}), **step[name]} for name in _OF_STEPS if name in step}
             if "error" in step:
                 found.setdefault("failed_steps", {})[step["job"]] = step["error"]

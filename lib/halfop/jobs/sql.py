@@ -9,9 +9,9 @@ from halfop.api.opening import of_job
 from halfop.frame.arguments import positive_int
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.frame.output import Table, write_alone
+from halfop.frame.output import JsonOutput, Table, write_alone
 from halfop.frame.summary import Summary
-from halfop.sql.forms import FORMS, cells
+from halfop.sql.forms import FORMS, cells, refuse_same
 
 _MOST = 1_000
 
@@ -20,7 +20,7 @@ class SqlOptions(Options):
     statement: str | None
     file: Path | None
     format: str
-    limit: int
+    limit: int | None
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +30,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=("table", *FORMS),
         default="table",
-        help="table: for people; csv, or json (an object a line): all rows, and nothing else on stdout; default: table",
+        help="table: for people; csv, or json (an object a line): the rows, which must fit into the driver's memory, "
+        "and nothing else on stdout; default: table",
     )
     parser.add_argument(
-        "--limit", type=positive_int, default=_MOST, metavar="N", help=f"the most rows of a table; default: {_MOST:,}"
+        "--limit", type=positive_int, metavar="N", help=f"the most rows; default: {_MOST:,} of a table, else all"
     )
 
 
@@ -41,14 +42,17 @@ def _run(context: Context, args: SqlOptions) -> Summary:
     statement, warehouse = _statement(args), of_job("sql", context)
     summary = Summary("sql")
     if form := FORMS.get(args.format):
-        for part in form(warehouse.sql(statement)):
+        for part in form(warehouse.sql(statement, args.limit)):
             write_alone(part)
         return summary
-    found = warehouse.sql(statement, args.limit + 1)
-    rows = cells(found.slice(0, args.limit))
+    most = args.limit or _MOST
+    found = warehouse.sql(statement, most + 1)
+    if isinstance(context.output, JsonOutput):
+        refuse_same(found.column_names)
+    rows = cells(found.slice(0, most))
     context.output.tables(Table(found.column_names, rows))
-    if found.num_rows > args.limit:
-        summary.notes.append(f"these are the first {args.limit:,} rows: --limit N shows more, --format csv or json all")
+    if found.num_rows > most:
+        summary.notes.append(f"these are the first {most:,} rows: --limit N shows more, --format csv or json all")
     elif not rows:
         summary.notes.append("no rows")
     return summary

@@ -156,7 +156,7 @@ def of_ops(warehouse: Warehouse) -> dict[Queue, ProgressRow]:
     }
 
 
-def sources(warehouse: Warehouse) -> dict[tuple[str, str, int], str | None]:
+def sources(warehouse: Warehouse) -> dict[tuple[str, str | None, int], str | None]:
     """The source that counts for each row, by its key: broker, topic and queue."""
     return {(row["broker_name"], row["topic"], row["queue_id"]): row["source"] for row in progress_rows(warehouse)}
 
@@ -166,7 +166,7 @@ def add_missing(warehouse: Warehouse, rows: Iterable[ProgressRow], source: str) 
     warehouse.make(TABLE)
     present = sources(warehouse)
 
-    def counts(key: tuple[str, str, int]) -> bool:
+    def counts(key: tuple[str, str | None, int]) -> bool:
         return key not in present or counting([present[key], source]) != present[key]
 
     if missing := [row for row in rows if counts(row[:3])]:

@@ -11,17 +11,19 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from halfop.columns.lives import Lives
+from halfop.frame.errors import TransientError
 from halfop.landing.table_rows import TABLES, RowForm, form_of
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
@@ -36,10 +38,17 @@ from halfop.warehouse.table_files import STAGING, files_apart, frame_of_files
 from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.workers import in_workers
 
-_OURS, _SENT = "landing-", "sent-"
+_OURS, _SENT, _ON_CLIENT = "landing-", "sent-", "halfop-landing-"
 _OLD = 24 * 3600  # seconds, which no landing takes between two files
 Share = TypeVar("Share")
 Result = TypeVar("Result")
+
+
+class Marks(NamedTuple):
+    """The mark of an app that a landing has found in a table, and the one that it leaves there."""
+
+    before: int
+    after: int
 
 
 @dataclass(frozen=True)
@@ -75,11 +84,13 @@ class Staging(ABC):
     def remove(self) -> None:
         """Removes the folder with the files that are not part of a table."""
 
-    def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
+    def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, marks: Marks) -> None:
         """Makes the files, and rows beside them, part of a table: once for an app and its mark."""
         of_files = self.rows(name, files)
         every = of_files if rows is None else of_files.unionByName(self.warehouse.in_form(name, rows))
-        self.warehouse.commit(name, every, Marker(app, mark))
+        if self.warehouse.marker(name, app) != marks.before:  # sending takes long, and no lock keeps others out
+            raise TransientError(f"another landing has written to {name} meanwhile: start again, it goes on from there")
+        self.warehouse.commit(name, every, Marker(app, marks.after))
 
     def append(self, name: str, files: Sequence[DataFile]) -> None:
         """Makes the files part of a table; a second call appends them again."""
@@ -117,15 +128,15 @@ class BesideTables(Staging):
     def remove(self) -> None:
         self.warehouse.files.remove(self.path)
 
-    def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
+    def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, marks: Marks) -> None:
         warehouse = self.warehouse
         if not warehouse.takes_files(name):
-            super().append_once(name, files, rows, app, mark)
+            super().append_once(name, files, rows, app, marks)
             return
         added = self._moved(name, files)
         if rows is not None:
             added += files_apart(warehouse, name, rows, f"{self.path}/apart-{uuid.uuid4().hex}")
-        warehouse.commit_files(name, added, Marker(app, mark))
+        warehouse.commit_files(name, added, Marker(app, marks.after))
 
     def append(self, name: str, files: Sequence[DataFile]) -> None:
         if self.warehouse.takes_files(name):
@@ -150,7 +161,11 @@ class OnClient(Staging):
         return ClientDisk(self.warehouse.spark, self.path)
 
     def work(self, shares: Sequence[Share], do: Callable[[Share, Disk], Result], few: bool) -> list[Result]:
-        return [do(share, self.disk) for share in shares]
+        threads = pa.cpu_count()
+        try:
+            return [do(share, self.disk) for share in shares]
+        finally:
+            pa.set_cpu_count(threads)  # a worker takes one
 
     def frame(self, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
         schema = arrow_schema(struct)
@@ -182,7 +197,7 @@ def staging(warehouse: Warehouse) -> Iterator[Staging]:
 def new_folder(warehouse: Warehouse) -> Staging:
     """A new folder for files of a landing that do not belong to a table yet; whoever asks for it removes it."""
     if isinstance(warehouse, SparkWarehouse):
-        return OnClient(warehouse, tempfile.mkdtemp(prefix="halfop-landing-"))
+        return OnClient(warehouse, tempfile.mkdtemp(prefix=_ON_CLIENT))
     store = files_of(warehouse, "a landing")
     return BesideTables(store, store.files.qualified(store.path(f"{STAGING}/{_OURS}{uuid.uuid4().hex}")))
 
@@ -192,10 +207,15 @@ def remove_left(warehouse: Warehouse) -> None:
 
     So must be what clients of Spark Connect have sent: no lock keeps them out.
     """
+    old = time.time() - _OLD
     if not isinstance(warehouse, KernelWarehouse):
+        for folder in Path(tempfile.gettempdir()).glob(f"{_ON_CLIENT}*"):
+            with suppress(OSError):  # another user's
+                if folder.stat().st_mtime < old:
+                    rmtree(folder)
         return
     files, top = warehouse.files, warehouse.path(STAGING)
-    local, before = files.local(top) is not None, (time.time() - _OLD) * 1_000
+    local, before = files.local(top) is not None, old * 1_000
     for left in files.folders(top):
         is_ours = left.startswith(_OURS)
         if (is_ours and local) or ((is_ours or left.startswith(_SENT)) and files.last_change(f"{top}/{left}") < before):

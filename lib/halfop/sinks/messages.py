@@ -130,9 +130,3 @@ def _picked(halves: DataFrame, decided: DataFrame, payload: list[str], same: lis
 def _comparable(column: str) -> Column:
     texts = ("uniq_key", "real_topic", "producer_group")
     return present(F.col(column)) if column in texts else F.col(column)
-
-
-# ---- the committed messages of one topic, wherever runs have written them ----
-
-
-_SINGLE = "real_topics"

@@ -11,8 +11,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from decimal import Decimal
 
 import pyarrow as pa
 
@@ -29,19 +30,27 @@ def cells(table: pa.Table) -> list[list[object]]:
 
 def csv_text(table: pa.Table) -> Iterator[str]:
     """Returns the rows as CSV, with a head; a null is an empty cell."""
-    yield _csv(table.column_names)
+    texts = [pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in table.schema.types]
+    yield _csv(map(_harmless, table.column_names))
     for batch in table.to_batches(_ROWS):
-        yield "".join(_csv(map(_cell, row)) for row in _rows(batch))
+        for row in _rows(batch):
+            given = zip(map(_cell, row), texts, strict=True)
+            yield _csv(_harmless(cell) if is_text else cell for cell, is_text in given)
 
 
 def json_text(table: pa.Table) -> Iterator[str]:
     """Returns the rows as JSON objects, one a line; UsageError if two columns have one name."""
     names = table.column_names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UsageError(f"two columns have the name {twice[0]}: give one of them another name (… AS name)")
+    refuse_same(names)
     for batch in table.to_batches(_ROWS):
         rows = [dict(zip(names, row, strict=True)) for row in _rows(batch)]
         yield "".join(f"{json.dumps(_plain(row), allow_nan=False)}\n" for row in rows)
+
+
+def refuse_same(names: Sequence[str]) -> None:
+    """Raises UsageError if two columns have one name, of which a JSON object would lose one."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(f"two columns have the name {twice[0]}: give one of them another name (… AS name)")
 
 
 FORMS: dict[str, Callable[[pa.Table], Iterator[str]]] = {"csv": csv_text, "json": json_text}
@@ -55,7 +64,7 @@ def _rows(table: pa.Table | pa.RecordBatch) -> Iterator[tuple[object, ...]]:
 def _csv(row: Iterable[object]) -> str:
     """A line. Only characters of the line's end are quoted in a cell, so that is CR LF first."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow([_harmless(cell) for cell in row])
+    csv.writer(text, lineterminator="\r\n").writerow(row)
     return f"{text.getvalue()[:-2]}\n"
 
 
@@ -66,7 +75,7 @@ def _harmless(cell: object) -> object:
 def _cell(value: object) -> object:
     """A value as one cell; what has parts is JSON."""
     plain = _plain(value)
-    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, dict | list) else plain
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, dict | list | bool) else plain
 
 
 def _plain(value: object) -> object:
@@ -86,4 +95,4 @@ def _plain_scalar(value: object) -> object:
     if isinstance(value, datetime):
         utc = value if value.tzinfo is None else value.astimezone(timezone.utc).replace(tzinfo=None)
         return utc.isoformat() + ("" if value.tzinfo is None else "Z")
-    return str(value)
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)

@@ -33,7 +33,8 @@ _OF_STATEMENT = re.compile(r"SQLSTATE: (?:42|22|21|P0|0A)\w{3}")
 def queried(warehouse: Warehouse, statement: str, most: int | None = None) -> pa.Table:
     """Returns the rows of a statement, at most so many; UsageError for one that is wrong, or does more than read.
 
-    InputRefused for a warehouse without tables. The tables and topics that it names become views of the session.
+    InputRefused for a warehouse without tables. The tables and topics whose names are in it become views of the
+    session, and replace views of those names. It guards against mistakes: functions of Spark may still run anything.
     """
     text = statement.strip().rstrip("; \n\t")
     shows = _SHOWING.match(text)
@@ -43,10 +44,15 @@ def queried(warehouse: Warehouse, statement: str, most: int | None = None) -> pa
     known = names(warehouse)
     lowered = text.lower()
     everything = shows is not None and shows[1].upper() == "SHOW"
-    make_views(known, [name for name in known if everything or name.lower() in lowered])
+    make_views(known, [name for name in known if everything or _names(lowered, name.lower())])
     with _in_a_sentence(known):
         rows = warehouse.spark.sql(text) if shows else _query(warehouse.spark, text)
         return (rows if most is None else rows.limit(most)).toArrow()
+
+
+def _names(text: str, name: str) -> bool:
+    """Returns whether the text has the name, not as a part of a longer word."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
 def _refuse_other(text: str) -> None:

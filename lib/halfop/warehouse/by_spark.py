@@ -175,13 +175,13 @@ def _is_wide(name: str) -> bool:
 
 
 def _pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in tables of about so many bytes."""
+    """The rows in tables of at most about so many bytes."""
     some, size = list[pa.RecordBatch](), 0
     for batch in (part for each in batches for part in _cut(each)):
-        some, size = [*some, batch], size + batch.nbytes
-        if size >= _PIECE:
+        if some and size + batch.nbytes > _PIECE:
             yield pa.Table.from_batches(some, schema)
             some, size = [], 0
+        some, size = [*some, batch], size + batch.nbytes
     if some:
         yield pa.Table.from_batches(some, schema)
 

@@ -42,6 +42,11 @@ envFrom: [secretRef: {name: {{ . }}}]
 {{- end }}
 {{- with .Values.gateway.tlsSecret }}
 - name: tls
-  secret: {secretName: {{ . }}, defaultMode: 0440}
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    {{- if $.authorityAlone }}
+    items: [{key: ca.crt, path: ca.crt}]
+    {{- end }}
 {{- end }}
 {{- end }}

@@ -17,7 +17,7 @@ from halfop.columns.lives import Lives
 from halfop.landing.fields import items
 from halfop.landing.lost import Range
 from halfop.landing.op_outcomes import Reach, StretchOutcomes, looked_up
-from halfop.landing.staged import Staging, searched_columns
+from halfop.landing.staged import Marks, Staging, searched_columns
 from halfop.landing.table_rows import TABLES, UNSETTLED, RowForm, form_of, in_form, write_items
 from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs
@@ -113,14 +113,14 @@ class Messages:
                 first[topic, number] = min(at, first.get((topic, number), at))
         return first
 
-    def append_once(self, app: str, reach: Reach) -> None:
+    def append_once(self, app: str, before: int, reach: Reach) -> None:
         """Appends them to their table, once for the app and the instant."""
         name, unsettled = TABLES[self.kind], self.files(UNSETTLED)
         rows = None
         if unsettled:
             rows = looked_up(self.staging.warehouse, self.staging.rows(name, unsettled), reach)
             rows = _stamped(rows, self.source.at)
-        self.staging.append_once(name, self.files(self.kind), rows, app, self.source.at)
+        self.staging.append_once(name, self.files(self.kind), rows, app, Marks(before, self.source.at))
 
     def files(self, kind: str) -> list[DataFile]:
         return [file for part in self.parts for file in part.files.get(kind, ())]

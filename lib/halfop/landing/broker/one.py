@@ -254,7 +254,7 @@ class BrokerLanding:
         if marker == at or not (number := found.number()):
             return
         start = time.perf_counter()
-        found.append_once(app, self._reach)
+        found.append_once(app, marker, self._reach)
         self._count(table, number, kind, time.perf_counter() - start)
 
     def _count(self, table: str, rows: int, phase: str = "", seconds: float = 0.0) -> None:

@@ -29,7 +29,7 @@ from halfop.landing.progress import Queue, next_instant
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import remove_left
 from halfop.landing.table_rows import TABLES
-from halfop.rocketmq.names import OP_TOPIC
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.progress import progress_rows
@@ -269,8 +269,8 @@ class _Landing:
         self._summary.notes.append(text)
 
 
-def _is_of_files(topic: str, source: str | None) -> bool:
-    return topic == OP_TOPIC and source in (None, SOURCE)
+def _is_of_files(topic: str | None, source: str | None) -> bool:
+    return topic in (OP_TOPIC, HALF_TOPIC, None) and source in (None, SOURCE)
 
 
 def _begun(life: Life) -> int:

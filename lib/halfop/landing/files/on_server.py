@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from urllib.parse import quote
 
 from halfop.frame.errors import InputRefused
@@ -32,9 +31,7 @@ class ServerFiles(InputFiles):
         if not files:
             problem = "no such file, or no file in it, where the server of Spark Connect looks"
             raise InputRefused(pattern, None, problem, EXPECTED_PATH)
-        last = pattern.rstrip("/").rpartition("/")[2]
-        below = [file for file in files if not fnmatchcase(file.path.rpartition("/")[2], last)]
-        for folder in sorted({folder for file in below for folder in _folders(file)}):
+        for folder in sorted({folder for file in files for folder in _folders(file)}):
             if self._warehouse.log.has(f"{folder}/_delta_log"):
                 raise delta_refusal(folder)
         return [input_file(kind, _uri(file.path), file.size, file.sha256) for file in files]

@@ -12,6 +12,7 @@ from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.op_outcomes import Reach, land_again, looked_up, read_between
 from halfop.landing.progress import OffsetSpan, Queue, check_offsets
+from halfop.landing.staged import Marks
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.same_store import SOURCE, StoreLanding
 from halfop.landing.survey import Survey
@@ -94,7 +95,7 @@ def _append(landing: StoreLanding, part: NewPart, kind: str, table: str, first: 
     if marker >= part.mark:
         return
     files, rows = _staged(landing, part, kind, marker, first)
-    landing.staging.append_once(table, files, rows, part.app, part.mark)
+    landing.staging.append_once(table, files, rows, part.app, Marks(marker, part.mark))
     number = part.survey.items if kind == OP else part.survey.rows[kind]
     landing.written[table] = landing.written.get(table, 0) + number
 
