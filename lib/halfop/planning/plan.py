@@ -81,8 +81,11 @@ class Plan:
         rows, marker = warehouse.rows_of("decisions", self.rows), Marker(PLAN_APP, run.run_id)
         if isinstance(warehouse, KernelWarehouse) and (self.joined.files or _becomes_files(warehouse, rows)):
             return self._written_as_files(warehouse, rows, marker)
-        warehouse.commit("decisions", self.decisions, marker)
-        return True
+        if isinstance(rows, DataFrame):
+            warehouse.commit("decisions", self.decisions, marker)
+            return True
+        warehouse.commit("decisions", rows.filter(pc.is_valid(rows["open"])), marker)
+        return bool(rows["open"].null_count)
 
     def _written_as_files(self, warehouse: KernelWarehouse, rows: Rows, marker: Marker) -> bool:
         with ExitStack() as staged:
