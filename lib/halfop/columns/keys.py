@@ -187,7 +187,12 @@ def made_of(rows: DataFrame, make: Making, gives: StructType) -> DataFrame:
     Spark 4.0 has no Arrow UDF.
     """
     if not isinstance(rows, ClassicFrame):
-        return rows.mapInArrow(partial(map, make), gives)
-    udf = UserDefinedFunction(partial(map, make), gives, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        return rows.mapInArrow(partial(_each, make), gives)
+    udf = UserDefinedFunction(partial(_each, make), gives, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     made = rows._jdf.mapInArrow(udf(*rows.columns)._jc, False, None)
     return DataFrame(made, rows.sparkSession)
+
+
+def _each(make: Making, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A function of ours, because Spark Connect's client looks at its signature: `map` has none."""
+    return map(make, batches)
