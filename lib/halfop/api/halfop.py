@@ -68,9 +68,8 @@ class Halfop(Lands, Hanging):
         with self._writing() as warehouse:
             catalog = Catalog.of(warehouse, self.settings)
             with hold(warehouse, "run", self.settings.lock.wait):
-                summary = (idle(warehouse, self.settings, request.now) if if_due else None) or reconcile(
-                    warehouse, request
-                )
+                nothing_due = idle(warehouse, self.settings, request.now) if if_due else None
+                summary = nothing_due or reconcile(warehouse, request)
             return refuse_failed_parts(catalog.publish(summary))
 
     def preview(self, *, now: datetime | None = None, allow_future: bool = False) -> WithRows[Row]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from functools import reduce
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -84,8 +84,9 @@ class Plan:
         if isinstance(rows, DataFrame):
             warehouse.commit("decisions", self.decisions, marker)
             return True
-        warehouse.commit("decisions", rows.filter(pc.is_valid(rows["open"])), marker)
-        return bool(rows["open"].null_count)
+        decided, has_marks = _decided(rows)
+        warehouse.commit("decisions", decided, marker)
+        return has_marks
 
     def _written_as_files(self, warehouse: KernelWarehouse, rows: Rows, marker: Marker) -> bool:
         with ExitStack() as staged:
@@ -94,10 +95,15 @@ class Plan:
                 staged.callback(warehouse.files.remove, folder)
                 files, left = files_by_spark(warehouse, "decisions", rows, folder)
             else:
-                files = warehouse.files_from("decisions", rows.filter(pc.is_valid(rows["open"])))
-                left = rows["open"].null_count > 0
+                decided, left = _decided(rows)
+                files = warehouse.files_from("decisions", decided)
             warehouse.commit_files("decisions", [*self.joined.files, *files], marker)
         return left
+
+
+def _decided(rows: pa.Table) -> tuple[pa.Table, bool]:
+    """The rows that are decisions, and whether the others, marks of rejects, are any."""
+    return rows.filter(pc.is_valid(rows["open"])), rows["open"].null_count > 0
 
 
 def _becomes_files(warehouse: KernelWarehouse, rows: Rows) -> bool:
@@ -147,11 +153,6 @@ def _cases(joined: Joined) -> DataFrame:
 _MOST_SENT = 200_000
 
 
-class Way(Enum):
-    WORKERS = "by workers"
-    GROUPED = "grouped"
-
-
 @dataclass(frozen=True)
 class Joined:
     """Half messages with their ops."""
@@ -164,10 +165,6 @@ class Joined:
         return self.transactions.arrivals
 
     @property
-    def way(self) -> Way:
-        return Way.GROUPED if self.arrivals.taken is None else Way.WORKERS
-
-    @property
     def files(self) -> Sequence[DataFile]:
         """Files of decisions on other half messages, which workers have taken."""
         return () if self.arrivals.taken is None else self.arrivals.taken.files
@@ -175,7 +172,7 @@ class Joined:
     def __str__(self) -> str:
         taken, counts = self.arrivals.taken, self.arrivals.counts
         others = f"{counts.halves.rows} half messages joined with {counts.ops.rows} ops"
-        return f"{self.way.value}: {others if taken is None else f'{taken}; {others}'}"
+        return f"grouped: {others}" if taken is None else f"by workers: {taken}; {others}"
 
 
 def joined(transactions: Transactions) -> Joined:
