@@ -206,6 +206,14 @@ def test_a_mistake_in_a_worker_is_no_failed_part() -> None:
     assert as_ours(theirs, "a:1").transient
 
 
+def test_a_mistake_in_a_worker_of_one_task_ends_the_run() -> None:
+    def mistaken() -> None:
+        raise PySparkException(MISTAKE)
+
+    with pytest.raises(PySparkException, match="KeyError: 4"):
+        staging.all_at_once({"a": mistaken}, 2)
+
+
 def test_a_file_that_pyarrow_refuses_is_no_mistake_of_the_code() -> None:
     with pytest.raises(pa.ArrowInvalid) as found:
         pq.read_table(pa.BufferReader(b"no Parquet at all"))

@@ -521,6 +521,13 @@ def test_empty_files_move_no_queue_that_lands_from_elsewhere(warehouse: KernelWa
     assert known(warehouse) == before | {("b", HALF_TOPIC, 0): T0 + 9, ("b", OP_TOPIC, 0): T0 + 9}
 
 
+def test_empty_files_move_a_queue_of_ones_own_pipeline(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    """It may leave out the topic, and the source."""
+    warehouse.commit("landing_progress", [{"broker_name": "own", "queue_id": 0, "next_offset": 5}])
+    land(warehouse, [lines(tmp_path / "empty.jsonl")], known_until=r.instant(T0))
+    assert known(warehouse)["own", OP_TOPIC, 0] == T0
+
+
 def test_known_until_in_the_future_is_a_warning(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
     summary = land(warehouse, [lines(tmp_path / "h.jsonl", half())], known_until=tomorrow)

@@ -160,6 +160,16 @@ def test_a_backlog_with_copies_is_not_sliced(warehouse: Warehouse, caplog: pytes
     ]
 
 
+def test_copies_that_have_ended_slice_the_next_backlog(warehouse: Warehouse) -> None:
+    """Their rows of the run in which they were open stay in the table."""
+    landed(warehouse, [half(0), half(5, "1"), half(9, "2")], RUNS[0])
+    r.run(warehouse, RULES, RUNS[0])
+    landed(warehouse, [op(1, 9)], RUNS[1])
+    assert r.run(warehouse, RULES, RUNS[1]).extra["open_messages"] == 0
+    landed(warehouse, [half(n, uniq_key=f"K{n}") for n in range(20, 24)], RUNS[2])
+    assert r.run(warehouse, RULES, RUNS[2], max_rows=2).extra["runs"] == [3, 4]
+
+
 def test_a_backlog_with_discard_records_is_not_sliced(warehouse: Warehouse) -> None:
     landed(warehouse, [half(0), half(5)], RUNS[0])
     r.run(warehouse, RULES, RUNS[0])

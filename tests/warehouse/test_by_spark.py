@@ -90,6 +90,8 @@ def test_rows_of_any_number_go_to_spark_in_pieces(
     assert isinstance(many, DataFrame)
     assert sorted(row["n"] for row in many.collect()) == sorted([*range(10)] * 2)
     assert len(list((tmp_path / "many").iterdir())) > 1
+    large = [pa.RecordBatch.from_pylist([{"n": n, "text": "x" * 290}], schema) for n in range(5)]
+    assert all(sum(part.nbytes for part in piece.to_batches()) <= 500 for piece in by_spark._pieces(schema, large))
     for folder in ("few", "many"):
         warehouse.forget(folder)
     assert not [file for file in tmp_path.rglob("*") if file.suffix == ".parquet"]
