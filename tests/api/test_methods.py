@@ -32,7 +32,7 @@ def wh(theirs: SparkSession, tmp_path: Path) -> halfop.Halfop:
 @pytest.fixture
 def decided(wh: halfop.Halfop, tmp_path: Path) -> halfop.Halfop:
     halves, ops = lines(tmp_path / "h.jsonl", half(1), half(2)), lines(tmp_path / "o.jsonl", op(1, "1"))
-    wh.land_files(half=[halves], op=[ops], known_until=NOW)
+    wh.land_files(half=[Path(halves)], op=[ops], known_until=NOW)
     wh.reconcile(now=NOW)
     return wh
 
@@ -138,7 +138,7 @@ def test_a_store_and_a_broker_land(wh: halfop.Halfop, tmp_path: Path) -> None:
     store.append(w.final(0, place))
     store.append(w.op("0,"))
     with as_before(wh.spark):
-        assert wh.land_store(str(tmp_path / "store")).rows_written["half_messages"] == 1
+        assert wh.land_store(tmp_path / "store").rows_written["half_messages"] == 1
     with played(store) as address, as_before(wh.spark):
         assert wh.land_broker(broker=address, broker_name="broker-b").rows_written["half_messages"] == 1
 
@@ -225,6 +225,7 @@ def test_a_cycle_that_fails_has_the_end_of_each_step(decided: halfop.Halfop, tmp
         (lambda wh: wh.land_broker(broker="a:1", topics=["RMQ_SYS_TRANS_HALF_TOPIC"]), "no message can be committed"),
         (lambda wh: wh.land_broker(broker="a:1", topics="orders"), r"expected a list, as topics=\['orders'\]"),
         (lambda wh: wh.land_files(half="/data/h.jsonl"), r"expected a list, as half=\['/data/h.jsonl'\]"),
+        (lambda wh: wh.land_files(op=Path("/data/o.jsonl")), "expected a list, as op="),
         (lambda wh: wh.land_store("/data", again="a/0/1-2"), "expected a list, as again="),
         (lambda wh: wh.reconcile(park_sinks="orders"), "expected a list, as park_sinks="),
         (lambda wh: wh.simulate({"transaction_check_max": "15"}), "expected a list, as transaction_check_max="),

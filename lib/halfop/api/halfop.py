@@ -195,7 +195,7 @@ class Halfop(Lands, Hanging):
         since: datetime | None = None,
         until: datetime | None = None,
         max_steps: int = MOST_STEPS,
-        out: Path | None = None,
+        out: str | Path | None = None,
     ) -> Simulated:
         """Plays what has landed under every combination of these values of the rules' settings; writes no table.
 
@@ -205,9 +205,10 @@ class Halfop(Lands, Hanging):
         """
         refuse_no_zone(since, until)
         refuse_text(**what_if)
-        tried = checked(self.settings, what_if, out)
+        to = None if out is None else Path(out)
+        tried = checked(self.settings, what_if, to)
         with self._reading() as warehouse:
-            return simulated(files_of(warehouse, "simulate"), tried, Period(since, until, every, max_steps), out)
+            return simulated(files_of(warehouse, "simulate"), tried, Period(since, until, every, max_steps), to)
 
     def report(self, path: str | Path, runs: int = 200) -> Summary:
         """Writes the state of the warehouse and what its newest runs did as one HTML page."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import TypeAlias
 
 from halfop.api.calls import WarehouseCalls, refuse_failed_parts, refuse_no_zone, refuse_text
 from halfop.ending.owner import remoting
@@ -22,6 +24,7 @@ from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.tables import Warehouse
 
 _LOG = logging.getLogger("halfop.land")
+Place: TypeAlias = "str | os.PathLike[str]"
 
 
 class Lands(WarehouseCalls):
@@ -29,8 +32,8 @@ class Lands(WarehouseCalls):
 
     def land_files(
         self,
-        half: Sequence[str] = (),
-        op: Sequence[str] = (),
+        half: Sequence[Place] = (),
+        op: Sequence[Place] = (),
         *,
         known_until: datetime | None = None,
         skip_bad: bool = False,
@@ -47,12 +50,13 @@ class Lands(WarehouseCalls):
         if not half and not op:
             raise UsageError("give at least one path of half or op rows (half=…, op=…; --half, --op)")
         wait = self.settings.lock.wait
-        request = FilesRequest(half, op, known_until, skip_bad, wait, accept_rewind, tuple(again))
+        halves, ops = ([os.fspath(place) for place in each] for each in (half, op))
+        request = FilesRequest(halves, ops, known_until, skip_bad, wait, accept_rewind, tuple(again))
         return self._land(lambda warehouse: land_files(warehouse, request, _LOG))
 
     def land_store(
         self,
-        path: str,
+        path: Place,
         broker_name: str = "broker-a",
         *,
         known_until: datetime | None = None,
@@ -65,7 +69,7 @@ class Lands(WarehouseCalls):
         refuse_text(again=again)
         wait, op_lag = self.settings.lock.wait, self.settings.landing.op_lag
         request = StoreRequest(
-            path, broker_name, op_lag, known_until, skip_corrupt, wait, accept_rewind, again=tuple(again)
+            os.fspath(path), broker_name, op_lag, known_until, skip_corrupt, wait, accept_rewind, again=tuple(again)
         )
         return self._land(lambda warehouse: land_store(warehouse, request, _LOG))
 
