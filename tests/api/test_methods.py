@@ -32,7 +32,7 @@ def wh(theirs: SparkSession, tmp_path: Path) -> halfop.Halfop:
 @pytest.fixture
 def decided(wh: halfop.Halfop, tmp_path: Path) -> halfop.Halfop:
     halves, ops = lines(tmp_path / "h.jsonl", half(1), half(2)), lines(tmp_path / "o.jsonl", op(1, "1"))
-    wh.land_files(half=[Path(halves)], op=[ops], known_until=NOW)
+    wh.land_files(half=[Path(halves)], op=[Path(ops)], known_until=NOW)
     wh.reconcile(now=NOW)
     return wh
 
@@ -231,6 +231,7 @@ def test_a_cycle_that_fails_has_the_end_of_each_step(decided: halfop.Halfop, tmp
         (lambda wh: wh.simulate({"transaction_check_max": "15"}), "expected a list, as transaction_check_max="),
         (lambda wh: wh.reconcile(now=datetime(2025, 6, 15)), "needs its zone"),
         (lambda wh: wh.simulate({"ask": ["true"]}), "always asks"),
+        (lambda wh: wh.simulate({"transaction_check_max": [3]}, out="/nowhere/x.html"), "there is no folder /nowhere"),
         (lambda wh: wh.topic("T"), "no message was committed"),
         (lambda wh: wh.preview(now=datetime(2025, 6, 15)), "needs its zone"),
         (lambda wh: wh.verify(7), "has no run 7"),

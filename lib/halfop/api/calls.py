@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property, partial
-from os import PathLike
+from pathlib import Path
 from typing import Any, get_args
 
 from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ def refuse_failed_parts(summary: Summary, rows: Sequence[Any] = ()) -> Summary:
 def refuse_text(**lists: object) -> None:
     """Raises UsageError for a text or a path where a list is wanted: a text would count as the list of its letters."""
     for name, given in lists.items():
-        if isinstance(given, str | PathLike):
+        if isinstance(given, str | Path):
             raise UsageError(f"{name}={given!r}: expected a list, as {name}=[{given!r}]")
 
 

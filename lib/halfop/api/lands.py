@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from pathlib import Path
 
 from halfop.api.calls import WarehouseCalls, refuse_failed_parts, refuse_no_zone, refuse_text
 from halfop.ending.owner import remoting
@@ -24,7 +24,6 @@ from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.tables import Warehouse
 
 _LOG = logging.getLogger("halfop.land")
-Place: TypeAlias = "str | os.PathLike[str]"
 
 
 class Lands(WarehouseCalls):
@@ -32,8 +31,8 @@ class Lands(WarehouseCalls):
 
     def land_files(
         self,
-        half: Sequence[Place] = (),
-        op: Sequence[Place] = (),
+        half: Sequence[str | Path] = (),
+        op: Sequence[str | Path] = (),
         *,
         known_until: datetime | None = None,
         skip_bad: bool = False,
@@ -50,13 +49,13 @@ class Lands(WarehouseCalls):
         if not half and not op:
             raise UsageError("give at least one path of half or op rows (half=…, op=…; --half, --op)")
         wait = self.settings.lock.wait
-        halves, ops = ([os.fspath(place) for place in each] for each in (half, op))
+        halves, ops = ([os.fspath(path) for path in each] for each in (half, op))
         request = FilesRequest(halves, ops, known_until, skip_bad, wait, accept_rewind, tuple(again))
         return self._land(lambda warehouse: land_files(warehouse, request, _LOG))
 
     def land_store(
         self,
-        path: Place,
+        path: str | Path,
         broker_name: str = "broker-a",
         *,
         known_until: datetime | None = None,
