@@ -23,7 +23,6 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import overtaken
 from halfop.warehouse.upkeep import TRIMMED_BEFORE, UPKEEP, Size, TableUpkeep
-from pyspark.sql import functions as F
 from support import rows as r
 from support.dying import Killed, dying
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
@@ -71,7 +70,7 @@ def test_what_has_ended_goes_and_what_is_open_stays(warehouse: KernelWarehouse) 
     assert steps[("trim", "half_messages")].rows == 3
     assert offsets(warehouse, "half_messages") == {3, 4, 5}, "4 is open, 3 landed with it, 5 no run has seen"
     assert steps[("trim", "decisions")].rows == 1, "the WAIT of run 2; run 3's is the open set"
-    assert warehouse.log.properties(warehouse.path("half_messages"), None)["delta.appendOnly"] == "true"
+    assert warehouse.properties("half_messages")["delta.appendOnly"] == "true"
 
     r.resume(warehouse, [(*QUEUE, 1)], NOW + 40)
     r.land(warehouse, [], ops("COMMIT", 2, 4, 5), NOW + 40, {QUEUE: LATER})
@@ -101,7 +100,7 @@ def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(wa
     r.run(warehouse, RULES, NOW)
     row = ProgressRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
     before = newest_half(warehouse, row, 2**63 - 1)
-    TableUpkeep(warehouse, "half_messages").delete(F.lit(True), {})
+    TableUpkeep(warehouse, "half_messages").delete("true", {})
     assert before is not None
     assert newest_half(warehouse, row, 2**63 - 1) == before
     assert [place[:2] for place in before[1]] == [(1, 100)]
@@ -138,7 +137,7 @@ def test_what_is_verifiable_stays_so(warehouse: KernelWarehouse) -> None:
     maintained(warehouse, Settings(retention=RetentionSettings(waits=AT_ONCE, landed=AT_ONCE, files=AT_ONCE)))
     for run_id in (1, 2):
         assert verify(warehouse, run_id)[0].status == 0
-    properties = warehouse.log.properties(warehouse.path("half_messages"), None)
+    properties = warehouse.properties("half_messages")
     assert properties["delta.deletedFileRetentionDuration"] == "interval 30 days"
 
 
@@ -229,7 +228,7 @@ def test_maintain_that_dies_is_made_up_for(
     maintained(warehouse)
     r.run(warehouse, RULES, LATER)
     maintained(warehouse)
-    assert warehouse.log.properties(warehouse.path("decisions"), None)["delta.appendOnly"] == "true"
+    assert warehouse.properties("decisions")["delta.appendOnly"] == "true"
     delivered = sorted(row["half_queue_offset"] for row in warehouse.read("real_topics").collect())
     assert delivered == [0, 1, 50, 100]
 

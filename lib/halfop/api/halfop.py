@@ -166,7 +166,7 @@ class Halfop(Lands, Hanging):
         []
         """
         with self._writing(**_FEW_TASKS) as there:
-            return WithRows(*maintain(files_of(there, "maintain"), self.settings, dry_run))
+            return WithRows(*maintain(there, self.settings, dry_run))
 
     def examine(self, *, deep: bool = False, repair: bool = False) -> Summary:
         """Looks for damage in the tables' logs and files, and repairs it; status 3 if something is left to do.

@@ -3,6 +3,7 @@
 Nothing newer than that run's pins is rewritten or trimmed, so whatever comes next finds it as it was written. While a
 run is open, or owed, its pins hold everything. So landings and runs may work meanwhile: a table's lock is held for that
 table's commit alone, and a table that needs nothing costs a look at its log and its folder, no Spark job.
+Through Spark Connect no lock is held, each look is a job, and compaction also takes what has landed since.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, in_micros
@@ -23,12 +24,11 @@ from halfop.frame.units import EPOCH
 from halfop.planning.run import INPUTS, Run
 from halfop.runs.record import last_run, wall_clock
 from halfop.settings.model import Settings
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.schema import table_names
+from halfop.warehouse.schema import literal, table_names
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
-from halfop.warehouse.tables import NO_TABLE
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, TableUpkeep
 from halfop.warehouse.where import Where, at_most
 
@@ -64,7 +64,7 @@ class Due:
     commit: Callable[[], None]
 
 
-def maintain(warehouse: KernelWarehouse, settings: Settings, dry_run: bool = False) -> tuple[Summary, list[Step]]:
+def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) -> tuple[Summary, list[Step]]:
     """Compacts, trims and vacuums. Killed anywhere, the next call goes on: each step is one commit."""
     summary, steps = Summary("maintain"), []
     with session_settings(warehouse.spark, UPKEEP), summary.shown_in_failure():
@@ -105,9 +105,7 @@ def _held(found: tuple[Run, bool] | None) -> str:
 class Maintenance:
     """The steps over one warehouse whose last run has closed."""
 
-    def __init__(
-        self, warehouse: KernelWarehouse, settings: Settings, run: Run, dry_run: bool, summary: Summary
-    ) -> None:
+    def __init__(self, warehouse: Warehouse, settings: Settings, run: Run, dry_run: bool, summary: Summary) -> None:
         self._warehouse, self._settings, self._run = warehouse, settings, run
         self._retention, self._dry, self._summary = settings.retention, dry_run, summary
         self._now = wall_clock()
@@ -150,7 +148,7 @@ class Maintenance:
         if not self._may_hold("runs", self._older("at", kept)):
             return []
         first = self._first_run_since(kept)
-        old = F.col("open") & (F.col("run_id") < first) & F.col("decision").isin("WAIT", "EARLY_OP")
+        old = f"open AND run_id < {first} AND decision IN ('WAIT', 'EARLY_OP')"
         return self._deleted("decisions", old, {TRIMMED_RUNS: str(first)})
 
     def _trim_landings(self) -> list[Step]:
@@ -163,16 +161,15 @@ class Maintenance:
         if not there:
             return []
         since = self._least_landing(kept)
-        old = F.col("landed_at") < F.lit(since).cast("timestamp")
+        old = f"landed_at < CAST({literal(since)} AS TIMESTAMP)"
         return [step for name in there for step in self._deleted(name, old, {TRIMMED_BEFORE: since})]
 
     def _older(self, column: str, kept: timedelta) -> Where:
         return at_most(column, in_micros(self._now - kept - _UNKNOWN))
 
     def _may_hold(self, name: str, rows: Where) -> bool:
-        """Returns whether the table's log leaves room for such rows: a look at the bounds of its files."""
-        struct = self._warehouse.schema(name)
-        return bool(self._warehouse.log.files(self._warehouse.path(name), None, rows.predicate(struct)))
+        """Returns whether the table may hold such rows: by files, a look at their bounds."""
+        return self._warehouse.found(name, where=rows).files != 0
 
     def _first_run_since(self, kept: timedelta) -> int:
         """The first run that closed within that time; else the last run, whose open rows the next one takes up."""
@@ -204,7 +201,7 @@ class Maintenance:
         ended = rows.where(F.col("decision").isin("COMMIT", "ROLLBACK")).select(HALF_KEY)
         return rows.where("decision = 'DISCARD'").join(ended, HALF_KEY, "left_anti")
 
-    def _deleted(self, name: str, old: Column, said: dict[str, str]) -> list[Step]:
+    def _deleted(self, name: str, old: str, said: dict[str, str]) -> list[Step]:
         rows = self._warehouse.read(name).where(old).count()
         if not rows:
             return []
@@ -225,7 +222,7 @@ class Maintenance:
 
     def _since_pins_changed(self, name: str, version: int) -> timedelta:
         """The next run looks back at what the last one had pinned, however long ago that was."""
-        removed = self._warehouse.log.first_removal(self._warehouse.path(name), version, self._warehouse.version(name))
+        removed = self._warehouse.first_removal(name, version, self._warehouse.version(name))
         if removed is None:
             return timedelta(0)
         return self._now - datetime.fromtimestamp(removed / 1000, timezone.utc) + _MARGIN

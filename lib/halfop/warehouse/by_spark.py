@@ -11,9 +11,11 @@ from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfop.warehouse.connector import Connector, whole
+from halfop.warehouse.disk import Listed
 from halfop.warehouse.reading import FEW, parquet
 from halfop.warehouse.rows import FoundRows, Rows, arrow, frame_of
 from halfop.warehouse.schema import delta_table
@@ -62,8 +64,17 @@ class SparkWarehouse(Warehouse):
         version = self.version(name)
         return version != NO_TABLE and not self._at(name, version, equal("run_id", run_id)).isEmpty()
 
-    def replaced(self, name: str, after: int, upto: int) -> bool:
-        return self.log.takes_files_away(self.path(name), after, upto)
+    def first_removal(self, name: str, after: int, upto: int) -> int | None:
+        return self.log.first_removal(self.path(name), after, upto)
+
+    def listed(self, name: str, version: int | None = None) -> Sequence[Listed]:
+        """Spark reads no column for it, only how many rows each file has."""
+        if (version := self.version(name) if version is None else version) == NO_TABLE:
+            return []
+        rows, by = self.connector.read_as_it_is(self.path(name), version), spec_of(name).partitioned_by
+        partition = [F.col(column).cast("string") for column in by]
+        found = rows.select("_metadata.file_path", "_metadata.file_size", *partition).distinct().collect()
+        return [Listed(path, size, dict(zip(by, values, strict=True))) for path, size, *values in found]
 
     # ---- reads ----
 
@@ -138,10 +149,14 @@ class SparkWarehouse(Warehouse):
         self.make(name)
         self.connector.commit(self.path(name), spec_of(name), self.in_form(name, frame), marker)
 
+    def compact(self, name: str, version: int) -> None:
+        """Joins those of the newest version: SQL knows no other, and rows carry the version that they came with."""
+        self.spark.sql(f"OPTIMIZE {delta_table(self.path(name))}")
+
     def join_files(self, name: str, version: int, most: int) -> None:
         """Joins the files of a table that has more of them."""
         if version != NO_TABLE and self.log.size(self.path(name), version).files > most:
-            self.spark.sql(f"OPTIMIZE {delta_table(self.path(name))}")
+            self.compact(name, version)
 
     # ---- rows of a client that are not few ----
 

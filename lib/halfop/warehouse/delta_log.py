@@ -148,10 +148,6 @@ class DeltaLog:
         found = self.changes(path, after, upto, "REMOVE", "METADATA")
         return not found.removed and not found.changed
 
-    def takes_files_away(self, path: str, after: int, upto: int) -> bool:
-        """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
-        return self.first_removal(path, after, upto) is not None
-
     def keeps(self, path: str, version: int) -> bool:
         """Returns whether a version can still be read: log clean-up removes versions of long ago."""
         try:

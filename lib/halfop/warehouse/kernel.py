@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -87,8 +88,11 @@ class KernelWarehouse(Warehouse):
     def holds(self, name: str, run_id: int) -> bool:
         return self.log.data_files(self.path(name), None, run_id) != []
 
-    def replaced(self, name: str, after: int, upto: int) -> bool:
-        return self.log.takes_files_away(self.path(name), after, upto)
+    def first_removal(self, name: str, after: int, upto: int) -> int | None:
+        return self.log.first_removal(self.path(name), after, upto)
+
+    def listed(self, name: str, version: int | None = None) -> Sequence[Listed]:
+        return [Listed(*each) for each in self.log.files(self.path(name), version, None) or ()]
 
     # ---- reads ----
 
@@ -192,6 +196,19 @@ class KernelWarehouse(Warehouse):
             self.log.commit_files(path, spec, self.files_from(name, rows), marker)
         elif not self.connector.commit_first(path, self.in_form(name, frame_of(self.spark, rows)), marker):
             raise AlreadyWrittenError(path)
+
+    def compact(self, name: str, version: int) -> None:
+        """Leaves later files alone.
+
+        It calls the class that OPTIMIZE calls: the statement takes the newest version, and all of it if there is no
+        partition.
+        """
+        jvm: Any = self.spark._jvm
+        delta, scala, session = jvm.org.apache.spark.sql.delta, jvm.scala, self.spark._jsparkSession
+        none, nothing = scala.Option.empty(), getattr(getattr(scala.collection.immutable, "Nil$"), "MODULE$")
+        snapshot = delta.DeltaLog.forTable(session, self.path(name)).getSnapshotAt(version, none, none, False)
+        context = delta.commands.DeltaOptimizeContext(none, none, none, none, False)
+        delta.commands.OptimizeExecutor(session, snapshot, none, nothing, nothing, False, context).optimize()
 
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
         """Puts these rows in the place of all that a version has; returns whether no other commit came before."""

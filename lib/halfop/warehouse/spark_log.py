@@ -43,7 +43,9 @@ _CHECKPOINT = re.compile(
 )
 _FEW_COMMITS = 20  # more of them are read from a checkpoint on
 _LATELY = 3600  # seconds, in which no clean-up removes a commit that nobody has seen
-_ACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>, remove STRUCT<path: STRING>, metaData STRUCT<id: STRING>"
+_ACTIONS = (
+    "txn STRUCT<appId: STRING, version: BIGINT>, remove STRUCT<deletionTimestamp: BIGINT>, metaData STRUCT<id: STRING>"
+)
 _CHANGED = ""  # a change of the table itself, of its properties for instance, counts as an app of this name
 _MARKS = (f"coalesce(txn.appId, '{_CHANGED}') AS app", "coalesce(txn.version, 0L) AS number")
 
@@ -200,21 +202,27 @@ class SparkLog:
         """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed."""
         if self.properties(path).get("delta.enableChangeDataFeed") != "true":
             return False
-        return not self._has(path, after, upto, "remove IS NOT NULL OR metaData IS NOT NULL")
+        return self._least(path, after, upto, "remove IS NOT NULL OR metaData IS NOT NULL", "0L") is None
 
-    def takes_files_away(self, path: str, after: int, upto: int) -> bool:
-        """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
-        return self._has(path, after, upto, "remove IS NOT NULL")
+    def first_removal(self, path: str, after: int, upto: int) -> int | None:
+        """Returns when those commits first removed a file, in epoch milliseconds; None if they removed none.
 
-    def _has(self, path: str, after: int, upto: int, condition: str) -> bool:
-        """Returns whether one of the commits has such an action; true also if log clean-up has removed one."""
+        It is 0 if log clean-up has removed one of them, so that nobody knows.
+        """
+        return self._least(path, after, upto, "remove IS NOT NULL", "remove.deletionTimestamp")
+
+    def _least(self, path: str, after: int, upto: int, condition: str, value: str) -> int | None:
+        """Returns the least value of such actions of the commits; None without one, 0 if log clean-up removed one."""
         commits = self._commits(path, after, upto)
+        if commits is None:
+            return None
         try:
-            return commits is not None and not commits.where(condition).isEmpty()
+            found: int | None = commits.where(condition).agg(F.expr(f"min(coalesce({value}, 0L))")).collect()[0][0]
         except PySparkException as error:
             if removed_file(error) is None and not is_missing(error):
                 raise
-            return True
+            return 0
+        return found
 
     # ---- new tables and columns ----
 

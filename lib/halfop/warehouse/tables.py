@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError, LostRows
 from halfop.frame.openlineage import Touched
+from halfop.warehouse.disk import Listed
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import FoundRows, Rows, Stage, frame_of
 from halfop.warehouse.schema import TableSpec, delta_table, table
@@ -79,8 +80,15 @@ class Warehouse(ABC):
         """Returns whether the table may hold rows of a run: RESTORE keeps the run's marker, not its rows."""
 
     @abstractmethod
-    def replaced(self, name: str, after: int, upto: int) -> bool:
-        """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
+    def first_removal(self, name: str, after: int, upto: int) -> int | None:
+        """Returns when a commit after version `after`, up to `upto`, first replaced or deleted files, in epoch ms.
+
+        None if none did; 0 if log clean-up has removed commits, so that nobody knows.
+        """
+
+    @abstractmethod
+    def listed(self, name: str, version: int | None = None) -> Sequence[Listed]:
+        """Returns the files of a version; none if there is no table."""
 
     @abstractmethod
     def has(self, file: str) -> bool:
@@ -116,6 +124,10 @@ class Warehouse(ABC):
         Columns that given mappings lack are null.
         """
 
+    @abstractmethod
+    def compact(self, name: str, version: int) -> None:
+        """Joins the small files of a version; no row changes."""
+
     # ---- names ----
 
     def path(self, name: str) -> str:
@@ -127,6 +139,10 @@ class Warehouse(ABC):
 
     def schema(self, name: str) -> StructType:
         return spec_of(name).struct
+
+    def replaced(self, name: str, after: int, upto: int) -> bool:
+        """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
+        return self.first_removal(name, after, upto) is not None
 
     # ---- reads as frames of the stage ----
 

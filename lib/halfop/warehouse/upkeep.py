@@ -6,15 +6,11 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import PurePath
-from typing import Any
-
-from delta.tables import DeltaTable
-from pyspark.sql import Column
 
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import delta_table
@@ -44,7 +40,7 @@ class Size:
 class TableUpkeep:
     """Upkeep of one table. Every step is one commit, and only `delete` changes what a reader sees."""
 
-    def __init__(self, warehouse: KernelWarehouse, name: str) -> None:
+    def __init__(self, warehouse: Warehouse, name: str) -> None:
         self._warehouse, self.name, self._spark = warehouse, name, warehouse.spark
         self._path = warehouse.path(name)
 
@@ -53,34 +49,21 @@ class TableUpkeep:
     def small(self, version: int) -> Size:
         """The files of a version that compaction would join: those of partitions that have several small ones."""
         sizes = defaultdict[tuple[tuple[str, str], ...], list[int]](list)
-        for _, size, partition in self._current(version):
-            if size < SMALL:
-                sizes[tuple(sorted(partition.items()))].append(size)
+        for file in self._warehouse.listed(self.name, version):
+            if file.size < SMALL:
+                sizes[tuple(sorted(file.partition.items()))].append(file.size)
         joined = [each for each in sizes.values() if len(each) > 1]
         return Size(sum(map(len, joined)), sum(map(sum, joined)))
 
     def compact(self, version: int) -> None:
-        """Joins the small files of a version, and leaves later files alone.
-
-        It calls the class that OPTIMIZE calls: the statement takes the newest version, and all of it if there is no
-        partition.
-        """
-        jvm: Any = self._spark._jvm
-        delta, scala, session = jvm.org.apache.spark.sql.delta, jvm.scala, self._spark._jsparkSession
-        none, nothing = scala.Option.empty(), getattr(getattr(scala.collection.immutable, "Nil$"), "MODULE$")
-        snapshot = delta.DeltaLog.forTable(session, self._path).getSnapshotAt(version, none, none, False)
-        context = delta.commands.DeltaOptimizeContext(none, none, none, none, False)
-        delta.commands.OptimizeExecutor(session, snapshot, none, nothing, nothing, False, context).optimize()
-
-    def _current(self, version: int | None) -> Sequence[tuple[str, int, Mapping[str, str]]]:
-        return self._warehouse.log.files(self._path, version, None) or ()
+        self._warehouse.compact(self.name, version)
 
     # ---- deleting ----
 
-    def delete(self, rows: Column, recorded: dict[str, str]) -> None:
-        """Deletes rows of an append-only table; `recorded` are properties that are set before."""
+    def delete(self, rows: str, recorded: dict[str, str]) -> None:
+        """Deletes rows of an append-only table by a condition of SQL; `recorded` are properties that are set before."""
         with self._unguarded(recorded):
-            DeltaTable.forPath(self._spark, self._path).delete(rows)
+            self._spark.sql(f"DELETE FROM {self._table} WHERE {rows}")  # noqa: S608 - our own condition
 
     @contextmanager
     def _unguarded(self, recorded: dict[str, str]) -> Iterator[None]:
@@ -113,7 +96,7 @@ class TableUpkeep:
 
     def vacuum(self, keep: timedelta) -> None:
         """Removes files that no version of the last `keep` needs."""
-        DeltaTable.forPath(self._spark, self._path).vacuum(_hours(keep))
+        self._spark.sql(f"VACUUM {self._table} RETAIN {_hours(keep)} HOURS")
 
     def removable(self, keep: timedelta) -> int:
         """The number of files that `vacuum` would remove; Delta counts up to a thousand."""
@@ -123,13 +106,11 @@ class TableUpkeep:
 
     def _holds_others(self, keep: timedelta) -> bool:
         """Returns whether the folder may hold files that old and not of the newest version: a look, without Spark."""
-        folder = self._warehouse.files.local(self._path)
+        folder = self._warehouse.files.local(self._path) if isinstance(self._warehouse, KernelWarehouse) else None
         if folder is None:
             return True
-        current, before = (
-            {PurePath(path).name for path, _, _ in self._current(None)},
-            time.time() - keep.total_seconds(),
-        )
+        current = {PurePath(file.path).name for file in self._warehouse.listed(self.name)}
+        before = time.time() - keep.total_seconds()
         return any(each.name not in current and each.stat().st_mtime < before for each in _data_files(folder))
 
     # ---- properties ----
