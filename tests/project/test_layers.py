@@ -44,7 +44,7 @@ LAYERS = {
     "report": "html wording frame.commands runs planning columns settings warehouse",
     "html": "",
     # answers to brokers
-    "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
+    "ending": "frame.plan_file landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     "examine": "landing landing.files frame.commands runs sinks planning rules columns rocketmq settings warehouse",
     # a run
     "upkeep": "runs planning columns settings warehouse",
@@ -64,6 +64,7 @@ LAYERS = {
     "gateway.core": "rocketmq rocketmq.store settings",
     # what all of them stand on
     "frame.people": "frame.commands settings",
+    "frame.plan_file": "columns",
     "frame.commands": "settings",
     "frame.metrics": "settings",
     "warehouse": "settings",
