@@ -24,7 +24,7 @@ LAYERS = {
     "spark_setup": "start submit settings warehouse",
     "versions": "settings",
     "jobs": "*",
-    "api": "opened follow sql simulation audit explain report html ending examine upkeep runs sinks landing "
+    "api": "opened follow sql simulation audit explain report html ending examine upkeep erasure runs sinks landing "
     "landing.files landing.store landing.broker columns settings warehouse frame.cli",
     "opened": "settings warehouse",
     "demo": "frame.commands runs landing.store rocketmq.store settings warehouse",
@@ -47,7 +47,8 @@ LAYERS = {
     "ending": "frame.plan_file landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     "examine": "landing landing.files frame.commands runs sinks planning rules columns rocketmq settings warehouse",
     # a run
-    "upkeep": "runs planning columns settings warehouse",
+    "upkeep": "erasure runs planning columns settings warehouse",
+    "erasure": "frame.plan_file runs planning rules columns settings warehouse",
     "runs": "wording sinks planning rules columns settings warehouse",
     "sinks": "planning rules columns rocketmq warehouse",
     "planning": "rules columns rocketmq settings warehouse",

@@ -14,7 +14,8 @@ from pathlib import PurePath
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import delta_table
@@ -81,6 +82,14 @@ class TableUpkeep:
         """Deletes rows of an append-only table; `recorded` are properties that are set before."""
         with self._unguarded(recorded):
             DeltaTable.forPath(self._spark, self._path).delete(rows)
+
+    def forget(self, keys: DataFrame, same: Column, cells: Sequence[str]) -> None:
+        """Deletes the rows that have one of the keys by the condition `same`, or only empties these cells of theirs."""
+        with self._unguarded({}):
+            rows = DeltaTable.forPath(self._spark, self._path).merge(keys, same)
+            struct = spec_of(self.name).struct
+            empty: dict[str, str | Column] = {n: F.lit(None).cast(struct[n].dataType) for n in cells}
+            (rows.whenMatchedUpdate(set=empty) if cells else rows.whenMatchedDelete()).execute()
 
     @contextmanager
     def _unguarded(self, recorded: dict[str, str]) -> Iterator[None]:
@@ -164,20 +173,30 @@ def _data_files(folder: str) -> Iterator[os.DirEntry[str]]:
                     yield each
 
 
-# On landing tables: rows that landed before this instant had ended long ago, and are trimmed.
+# Landed rows, or committed ones of topics, that are older than this instant are trimmed: they had ended long ago.
 TRIMMED_BEFORE = "halfop.trimmedBefore"
 # On `decisions`: runs before this one have lost rows that only carried open messages along.
 TRIMMED_RUNS = "halfop.trimmedRuns"
 
 
-def trimmed_before(warehouse: Warehouse, version: int, name: str = "half_messages") -> int | None:
-    """The instant up to which a landing table is trimmed in a version, in epoch microseconds; None if it is not."""
-    text = warehouse.properties(name, version).get(TRIMMED_BEFORE)
+def trimmed_before(
+    warehouse: Warehouse, version: int | None, name: str = "half_messages", topic: str = ""
+) -> int | None:
+    """The instant up to which a table is trimmed in a version, in epoch microseconds; None if it is not.
+
+    `topic`: that of one topic, in the table of all of them.
+    """
+    text = warehouse.properties(name, version).get(trimmed_property(topic))
     if text is None:
         return None
     whole, _, fraction = text.partition(".")
     since = datetime.fromisoformat(f"{whole}+00:00") - datetime.fromtimestamp(0, timezone.utc)
     return since // timedelta(seconds=1) * 1_000_000 + int(fraction.ljust(6, "0"))
+
+
+def trimmed_property(topic: str) -> str:
+    """The table property that has this instant: of the table, or of one topic in the table of all of them."""
+    return f"{TRIMMED_BEFORE}.{topic}" if topic else TRIMMED_BEFORE
 
 
 def first_whole_run(warehouse: Warehouse) -> int:
