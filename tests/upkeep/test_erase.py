@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ from halfop.examine.examine import examine
 from halfop.explain.explain import explain
 from halfop.frame.errors import InputRefused, UsageError, WarehouseBusy
 from halfop.frame.summary import Summary
+from halfop.landing.again import Again
+from halfop.landing.files import taking
+from halfop.landing.files.land import FilesRequest, land_files
+from halfop.landing.store.land import land_store
+from halfop.landing.store.same_store import StoreRequest
+from halfop.rocketmq.names import HALF_TOPIC
 from halfop.runs import finish
 from halfop.runs.verify import verify
 from halfop.settings.model import RetentionSettings, Settings
@@ -28,11 +35,15 @@ from halfop.warehouse.schema import table, table_names
 from halfop.warehouse.upkeep import TableUpkeep
 from model.strategies import op_rows
 from pyspark.sql import functions as F
+from support import json_lines as j
 from support import rows as r
+from support.brokers import store_writer as w
 from support.dying import Killed, dying
+from support.json_lines import lines
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 
 LATER = NOW + 100_000
+LOG = logging.getLogger("halfop.test")
 SETTINGS = Settings()
 EVERYTHING = ToErase(where="broker_name = 'b'")
 ALL_BUT_OPEN = {0, 1, 2, 3, 4, 5}
@@ -314,3 +325,72 @@ def test_maintain_removes_what_has_come_back(decided: KernelWarehouse) -> None:
     assert summary.extra["erased"] == {"half_messages": 1}
     assert offsets(decided, "half_messages") == {6}
     assert "erased" not in maintain(decided, SETTINGS)[0].extra
+
+
+# ---- messages that land again ----
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_tasks", [False, True])
+def test_a_message_that_lands_again_is_kept_out(
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_tasks: bool
+) -> None:
+    """As another file, here or by tasks; and `examine` lacks no row of either file."""
+    if by_tasks:
+        monkeypatch.setattr(taking, "are_few", lambda files: False)
+    first = lines(tmp_path / "1.jsonl", *(j.half(n) for n in (1, 2)))
+    answers = lines(tmp_path / "o.jsonl", j.op(1, "1,2"))
+    land_files(warehouse, FilesRequest((first,), (answers,), known_until=r.instant(NOW)), LOG)
+    r.run(warehouse, RULES, NOW)
+    summary, _ = erased(warehouse, of_keys(1))
+    assert summary.extra["elsewhere"] == [f"file {first}"]
+    second = lines(tmp_path / "2.jsonl", *(j.half(n) for n in (1, 3)))
+    land_files(warehouse, FilesRequest((second,)), LOG)
+    assert offsets(warehouse, "half_messages") == {2, 3}
+    r.run(warehouse, RULES, NOW + 1)
+    assert {row["half_queue_offset"] for row in warehouse.rows("real_topics")} == {2}
+    looked = examine(warehouse, r.settings(RULES), deep=True, repair=False)
+    assert looked.extra["remains"] == []
+    assert verify(warehouse, 1)[0].status == verify(warehouse, 2)[0].status == 0
+
+
+@pytest.mark.slow
+def test_a_store_that_lands_again_brings_nothing_back(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    store = w.Store(tmp_path / "store")
+    places = [store.append(w.half(n)) for n in range(3)]
+    store.append(w.final(0, places[0]))
+    store.append(w.op("0,"))
+    land_store(warehouse, StoreRequest(str(store.root), "broker-a", timedelta(0)), LOG)
+    r.run(warehouse, RULES, w.BORN_MS + 30_000)
+    summary, _ = erased(warehouse, ToErase([Key("broker-a", 0, 0)]))
+    assert summary.extra["elsewhere"] == ["the store of broker-a (STORE)"]
+    again = (Again("broker-a", HALF_TOPIC, 0, 0, 3),)
+    land_store(warehouse, StoreRequest(str(store.root), "broker-a", timedelta(0), again=again), LOG)
+    assert offsets(warehouse, "half_messages") == {1, 2}
+    assert warehouse.read("half_messages").count() == 4
+
+
+# ---- topics by age ----
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["per_topic", "single"])
+def test_a_topic_is_trimmed_by_age(warehouse: KernelWarehouse, layout: r.Layout) -> None:
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout=layout)
+    tables = {"T": "topics/T", "U": "topics/U"} if layout == "per_topic" else dict.fromkeys("TU", "real_topics")
+    kept = Settings(retention=RetentionSettings.model_validate({"topics": {"T": "1d", "absent": "1d"}}))
+    summary, _ = maintain(warehouse, kept, dry_run=True)
+    assert summary.extra["rows_trimmed"] == {tables["T"]: 2}
+    maintain(warehouse, kept)
+    left = [row["topic"] for name in dict.fromkeys(tables.values()) for row in warehouse.rows(name)]
+    assert left == ["U"]
+    assert TableUpkeep(warehouse, tables["T"]).lacking_guards == {}
+    assert maintain(warehouse, kept)[0].extra["rows_trimmed"] == {}
+    checked, _ = verify(warehouse, 1)
+    assert checked.status == 0
+    assert "2 messages of run 1" in checked.notes[0]
+    r.land(warehouse, [half(8)], ops("COMMIT", 8), LATER, {QUEUE: LATER})
+    assert r.run(warehouse, RULES, LATER, layout=layout).decisions["COMMIT"] == {"PRODUCER": 1}
+    looked = examine(warehouse, r.settings(RULES, layout), deep=True, repair=False)
+    assert looked.extra["remains"] == []

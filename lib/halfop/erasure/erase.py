@@ -59,7 +59,7 @@ def plan(warehouse: KernelWarehouse, wanted: ToErase) -> tuple[Summary, ErasureP
         closed = [each for each in found if not each.is_open]
         counts, held = _left(warehouse, {key for each in closed for key in each.keys})
     made = new_plan(held, wanted.how, len(is_open), counts)
-    summary.extra |= {"planned": len(made), "to_erase": counts, "left_open": len(is_open)}
+    summary.extra |= {"to_erase": counts, "left_open": len(is_open)}
     summary.notes += [*_of_unknown(sorted(unknown) + sorted(map(str, strange))), *_of_open(is_open)]
     summary.notes += _of_discarded([each for each in closed if each.is_discarded and not held.isdisjoint(each.keys)])
     return summary, made

@@ -148,6 +148,7 @@ _OF_FILES = (
     "simulate --set transaction_timeout=30s",
     "maintain",
     "examine",
+    "erase --where true",
     "demo",
     "reconcile --dry-run",
     "reconcile --verify 1",
