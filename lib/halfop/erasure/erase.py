@@ -29,6 +29,8 @@ from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rows import Kept
+from halfop.warehouse.session import session_settings
+from halfop.warehouse.upkeep import UPKEEP
 from halfop.warehouse.where import equal
 
 log = logging.getLogger("halfop.erase")
@@ -104,7 +106,7 @@ def erase(warehouse: KernelWarehouse, made: ErasurePlan, settings: Settings) -> 
     """Removes what the plan names and nothing that has become open since; WarehouseBusy while a run is open or owed."""
     summary, done = Summary("erase"), list[ErasedTable]()
     summary.extra |= {"plan_id": made.head.plan_id}
-    with summary.shown_in_failure(), ExitStack() as locks:
+    with summary.shown_in_failure(), session_settings(warehouse.spark, UPKEEP), ExitStack() as locks:
         for group in _GROUPS:
             locks.enter_context(hold(warehouse, group, settings.lock.wait))
         refuse_held(last_run(warehouse), "nothing was erased")

@@ -26,11 +26,13 @@ _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 # Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
 _GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
-# A setting of the session. Delta's own least retention is a week; here our settings say what must be kept.
+# Settings of the session. Delta's own least retention is a week; here our settings say what must be kept.
 UPKEEP = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     # Delta 4.4 would take the table's own retention for the one that a VACUUM names.
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    # Delta writes its last commit there: the caller's session does not get it.
+    "spark.databricks.delta.lastCommitVersionInSession": "0",
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),
     "spark.databricks.delta.optimize.maxFileSize": str(SMALL),
 }
