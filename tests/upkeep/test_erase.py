@@ -150,7 +150,7 @@ def test_nothing_takes_it_for_damage(decided: KernelWarehouse) -> None:
     assert (looked.status, looked.extra["remains"]) == (0, [])
     shown = str(explain(decided, SETTINGS, "b/0/0"))
     assert f"erased from half_messages, topics/T: plan {summary.extra['plan_id']}, by " in shown
-    assert "COMMIT" in shown
+    assert "state: decided COMMIT; its data was erased" in shown
     found = audit(decided, SETTINGS)
     assert found.extra["findings"]["ENDED_WITHOUT_HALF"] == 0
     assert found.extra["transactions"]["HALF_NOT_LANDED"] == 0
@@ -205,7 +205,7 @@ def test_what_a_run_has_not_looked_at_is_left_open(decided: KernelWarehouse) -> 
     assert offsets(decided, "trans_check_max_time") == {3}
     left, made = plan(decided, of_keys(3, 9, 77))
     assert (len(made), left.extra["left_open"]) == (0, 2)
-    assert "1 key name no message of which anything is left here: b/0/77" in left.notes[0]
+    assert "1 key without a message of which anything is left here: b/0/77" in left.notes[0]
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def _left(warehouse: KernelWarehouse, keys: Collection[Key]) -> tuple[dict[str, 
 
 def _of_unknown(names: Sequence[str]) -> list[str]:
     shown = ", ".join(names[:_SHOWN])
-    return [f"{plural(len(names), 'key')} name no message of which anything is left here: {shown}"] if names else []
+    return [f"{plural(len(names), 'key')} without a message of which anything is left here: {shown}"] if names else []
 
 
 def _of_open(found: Sequence[WholeTransaction]) -> list[str]:
