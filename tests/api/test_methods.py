@@ -85,7 +85,7 @@ def _ended(wh: halfop.Halfop, folder: Path) -> object:
 def _erased(wh: halfop.Halfop, folder: Path) -> object:
     """A plan by a half key and one by its UNIQ_KEY are the same; it is written, and carried out."""
     planned = wh.plan_erase(["b/0/1"])
-    planned.write(str(folder / "erase.jsonl"))
+    planned.write(folder / "erase.jsonl")
     assert planned.plan.keys == wh.plan_erase(["k1"]).plan.keys
     return [tuple(each) for each in wh.erase(folder / "erase.jsonl").rows]
 

@@ -24,9 +24,9 @@ class PlannedErasure:
     summary: Summary
     plan: ErasurePlan
 
-    def write(self, path: str) -> None:
+    def write(self, path: str | Path) -> None:
         """Writes the plan to a new file, Parquet by its suffix .parquet; the summary then has its path."""
-        plans.write(self.plan, path)
+        plans.write(self.plan, str(path))
         self.summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": self.plan.head.plan_id}
 
 
