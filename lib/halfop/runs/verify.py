@@ -127,14 +127,16 @@ def _without_removed(
     whole: WholeMessages, tables: Mapping[int, Target], sides: Sequence[DataFrame], summary: Summary
 ) -> list[DataFrame]:
     """Both sides without messages that were erased, or trimmed by their topic's age; the summary says how many."""
-    run, gone = whole.run, F.lit(False)
+    run, gone, is_trimmed = whole.run, F.lit(False), False
     for number, target in tables.items():
         for topic, before in trimmed_topics(whole.warehouse, target).items():
             if run.now_micros < before:
-                gone |= (F.col(TARGET) == number) & (F.col("topic") == topic)
+                gone, is_trimmed = gone | ((F.col(TARGET) == number) & (F.col("topic") == topic)), True
     near = covers(whole.digest.of_any_landing.ranges(list(SINK_TABLES)), "queue_offset")
     erased = None if near is None else erased_keys(whole.warehouse, near)
     by_key = [_key_of(side.columns) for side in sides]
+    if erased is None and not is_trimmed:
+        return list(sides)
     if erased is None:
         marked = [side.withColumn(_GONE, gone) for side in sides]
     else:
