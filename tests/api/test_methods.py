@@ -82,6 +82,14 @@ def _ended(wh: halfop.Halfop, folder: Path) -> object:
     return states, allowed.reconcile().decisions
 
 
+def _erased(wh: halfop.Halfop, folder: Path) -> object:
+    """A plan by a half key and one by its UNIQ_KEY are the same; it is written, and carried out."""
+    planned = wh.plan_erase(["b/0/1"])
+    planned.write(folder / "erase.jsonl")
+    assert planned.plan.keys == wh.plan_erase(["k1"]).plan.keys
+    return [tuple(each) for each in wh.erase(folder / "erase.jsonl").rows]
+
+
 def _resolved(wh: halfop.Halfop, folder: Path) -> object:
     query = "SELECT 'k2' AS key, 'COMMIT' AS outcome"
     found = halfop.open(wh.spark, wh.root, {"resolve.groups": {"g": {"query": query}}}).resolve(["g"])
@@ -115,6 +123,7 @@ CALLS: dict[str, tuple[Callable[[halfop.Halfop, Path], object], object]] = {
     "resume": (_resumed, (["DISCARD"], {"RESUMED": 1})),
     "plan_end, end": (_ended, ({"b/0/2": "SENT"}, {"ROLLBACK": {"CHECK": 1}})),
     "resolve": (_resolved, [{"kind": "COMMIT", "queue_offset": 2}]),
+    "plan_erase, erase": (_erased, [("topics/T", 1), ("half_messages", 1)]),
     "audit": (lambda wh, _: wh.audit().extra["findings"]["DELIVERED_TWICE"], 0),
     "report": (_reported, True),
 }

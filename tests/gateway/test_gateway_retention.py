@@ -20,8 +20,9 @@ from deltalake import DeltaTable, write_deltalake
 from halfop.frame.errors import HalfopError
 from halfop.gateway.core.messages import OUTCOMES, End, Half, QueueOffsets
 from halfop.gateway.log.store import WHOLE_LOG
-from halfop.gateway.tables import LogLife, Tables, refuse_missing
+from halfop.gateway.tables import Tables
 from halfop.gateway.upkeep import Deliveries, Upkeep
+from halfop.gateway.whole_tables import LogLife, refuse_missing
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.damage import DamagedTable
 from support.brokers.store_reader import read_all

@@ -24,7 +24,7 @@ LAYERS = {
     "spark_setup": "start submit settings warehouse",
     "versions": "settings",
     "jobs": "*",
-    "api": "opened follow sql simulation audit explain report html ending examine upkeep runs sinks landing "
+    "api": "opened follow sql simulation audit explain report html ending examine upkeep erasure runs sinks landing "
     "landing.files landing.store landing.broker columns settings warehouse frame.cli",
     "opened": "settings warehouse",
     "demo": "frame.commands runs landing.store rocketmq.store settings warehouse",
@@ -44,10 +44,11 @@ LAYERS = {
     "report": "html wording frame.commands runs planning columns settings warehouse",
     "html": "",
     # answers to brokers
-    "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
+    "ending": "frame.plan_file landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     "examine": "landing landing.files frame.commands runs sinks planning rules columns rocketmq settings warehouse",
     # a run
-    "upkeep": "runs planning columns settings warehouse",
+    "upkeep": "erasure runs planning columns settings warehouse",
+    "erasure": "frame.plan_file runs planning rules columns settings warehouse",
     "runs": "wording sinks planning rules columns settings warehouse",
     "sinks": "planning rules columns rocketmq warehouse",
     "planning": "rules columns rocketmq settings warehouse",
@@ -64,6 +65,7 @@ LAYERS = {
     "gateway.core": "rocketmq rocketmq.store settings",
     # what all of them stand on
     "frame.people": "frame.commands settings",
+    "frame.plan_file": "columns",
     "frame.commands": "settings",
     "frame.metrics": "settings",
     "warehouse": "settings",

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Row
 
 from halfop.api.calls import refuse_failed_parts, refuse_no_zone, refuse_text
 from halfop.api.ends import Hanging
+from halfop.api.erases import Erasing
 from halfop.api.lands import Lands
 from halfop.audit.audit import audit
 from halfop.ending.standing import standing
@@ -38,7 +39,7 @@ from halfop.warehouse.where import equal
 _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
 
 
-class Halfop(Lands, Hanging):
+class Halfop(Lands, Hanging, Erasing):
     """A warehouse: methods that land, decide, end and read. Call one at a time; another thread opens its own.
 
     A method that works returns its job's `Summary`, with the fields of docs/jobs.md; those that only some jobs have are

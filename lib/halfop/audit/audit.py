@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from halfop.audit import transactions as t
 from halfop.audit.coverage import LOST_AT_FIRST, StandingRows, checks, coverage
+from halfop.audit.erased import ErasedHalves
 from halfop.audit.fates import FATES, examine, of_others, overview
 from halfop.audit.findings import FINDINGS, NAMES, TABLE
 from halfop.audit.groups import Brokers, alive_until, found_of_groups, found_of_hosts, twins
@@ -27,9 +28,10 @@ from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import Settings
+from halfop.warehouse.erasures import TABLE as ERASURES
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
 _RULES_VERSION = 4  # part of an audit's id: other rules are another audit
@@ -53,6 +55,7 @@ class Audit:
     pins: Mapping[str, int]
     standing: StandingRows
     rules: RuleColumns
+    erased: ErasedHalves | None
 
     @property
     def audit_id(self) -> str:
@@ -61,7 +64,8 @@ class Audit:
         return hashlib.sha256(json.dumps(given).encode()).hexdigest()[:16]
 
     def read(self, name: str) -> DataFrame:
-        return self.warehouse.read(name, self.pins[name])
+        rows = self.warehouse.read(name, self.pins[name])
+        return rows if self.erased is None else self.erased.without(name, rows)
 
     @property
     def topics(self) -> Topics:
@@ -89,7 +93,9 @@ def audit(warehouse: Warehouse, settings: Settings) -> Summary:
     progress = progress_rows(warehouse, pins["landing_progress"])
     standing = StandingRows.of(progress)
     own = standing.own_names(progress)
-    made = Audit(warehouse, settings, pins, standing, RuleColumns(settings.rules, now))
+    erased = ErasedHalves.of(warehouse)
+    made = Audit(warehouse, settings, pins, standing, RuleColumns(settings.rules, now), erased)
+    summary.notes += [] if erased is None else [erased.note]
     with summary.phase("read"):
         read = coverage(warehouse, pins, standing, own)
     rows = made.topics
@@ -116,6 +122,7 @@ def _pinned(warehouse: Warehouse) -> dict[str, int]:
     """The tables' versions, in the order opposite to landing's commits: all that a row refers to is there."""
     order = ("rejected", "landing_progress", "op_messages", "broker_discards", "final_messages", "half_messages")
     pins = {name: warehouse.version(name) for name in order}
+    pins |= {ERASURES: version} if (version := warehouse.version(ERASURES)) != NO_TABLE else {}
     return {**pins, LOST_AT_FIRST: pins["rejected"], "rejected": warehouse.version("rejected")}
 
 

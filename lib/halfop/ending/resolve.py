@@ -29,11 +29,12 @@ from halfop.ending.business import (
     business,
     with_join_keys,
 )
-from halfop.ending.plan import COMMIT, ROLLBACK, ROWS, EndingPlan, new_head, refuse_existing
+from halfop.ending.plan import COMMIT, ROLLBACK, ROWS, EndingPlan, new_head
 from halfop.ending.selection import left_out, split
 from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
+from halfop.frame.plan_file import refuse_existing
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
 from halfop.landing.identity import refuse_landed_with_rocksdb_alone

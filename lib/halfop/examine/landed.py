@@ -19,6 +19,7 @@ from halfop.landing.progress import ProgressRow, instant
 from halfop.landing.table_rows import TABLES
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+from halfop.warehouse.erasures import erasures
 from halfop.warehouse.files import shown_path
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG, progress_rows
@@ -68,7 +69,9 @@ def _of_queues(warehouse: KernelWarehouse, kind: str, name: str, was_damaged: bo
     rows_there = warehouse.read(name)
     if kind == OP:
         rows_there = rows_there.where("source IS DISTINCT FROM 'RESOLVE'")
-    there = rows_there.select(_owner(rows_there).alias("broker_name"), "queue_id", "queue_offset").distinct()
+    there = rows_there.select(_owner(rows_there).alias("broker_name"), "queue_id", "queue_offset")
+    erased = erasures(warehouse, None, name)
+    there = (there if erased is None else there.unionByName(erased.select(*there.columns))).distinct()
     trimmed = version != NO_TABLE and trimmed_before(warehouse, version, name) is not None
     may_be_empty = trimmed and not was_damaged
     holes = _holes(there)
@@ -255,7 +258,10 @@ def lost_files(warehouse: KernelWarehouse) -> list[LostFile]:
 def _lost_of_kind(warehouse: KernelWarehouse, kind: str) -> list[LostFile]:
     files = warehouse.read(LANDED_FILES).where(F.col("kind") == kind)
     written = files.groupBy("landed_at").agg(F.sum("rows").alias("written"))
-    there = warehouse.read(TABLES[kind]).groupBy("landed_at").agg(F.count("*").alias("there"))
+    there = warehouse.read(TABLES[kind]).select("landed_at", F.lit(1).alias("rows"))
+    erased = erasures(warehouse, None, TABLES[kind])
+    there = there if erased is None else there.unionByName(erased.select("landed_at", "rows"))
+    there = there.groupBy("landed_at").agg(F.sum("rows").alias("there"))
     few = written.join(there, "landed_at", "left").where("written > coalesce(there, 0)")
     newest = (F.max("landed_at").alias("landed_at"), F.max_by("rows", "landed_at").alias("rows"))
     contents = _not_trimmed(warehouse, TABLES[kind], files.groupBy(*_CONTENT).agg(*newest).where("rows > 0"))

@@ -26,6 +26,7 @@ from halfop.planning.run import Run
 from halfop.runs.record import found_run, last_run, still_owed
 from halfop.settings.model import Settings
 from halfop.sinks.messages import in_tables_columns, messages
+from halfop.sinks.removed import removed
 from halfop.sinks.targets import WHOLE_TABLES, Target, WholeMessages, targets
 from halfop.sinks.write import rejects
 from halfop.warehouse.damage import TableOnDisk
@@ -158,7 +159,7 @@ def _said(text: str, of: list[str]) -> Iterator[str]:
 # ---- rows whose commit was lost ----
 
 # Tables whose rows follow from nothing else. A row of theirs that a killed job has not committed does no harm.
-_TABLES = ("landing_progress", "resumes", "endings", "check_deliveries", "landed_files", "rejected")
+_TABLES = ("landing_progress", "resumes", "endings", "check_deliveries", "landed_files", "rejected", "erasures")
 
 
 def _rows_without_commit(warehouse: KernelWarehouse, name: str, folder: Path) -> list[dict[str, Any]]:
@@ -238,12 +239,13 @@ def bring_back_index(warehouse: KernelWarehouse, topics: Sequence[str]) -> int:
 
 
 def missing(warehouse: KernelWarehouse, run: Run, written: RowsWritten) -> list[tuple[Target, Missing]]:
-    """The tables that have fewer messages of a closed run than it decided."""
+    """The tables that have fewer messages of a closed run than it decided, and were not erased or trimmed since."""
     digest = Digest.of(warehouse, run.run_id)
     owed = still_owed(warehouse, run.run_id)
     every = [target for target in targets(warehouse, run, digest) if target.name not in owed]
     counted = [(target, target.rows - written.of(target.path, run.run_id)) for target in every]
-    return [(target, Missing(target.path, run.run_id, few)) for target, few in counted if few > 0]
+    lacking = [(t, few - removed(warehouse, t, run.run_id)) for t, few in counted if few > 0]
+    return [(target, Missing(target.path, run.run_id, few)) for target, few in lacking if few > 0]
 
 
 def bring_back_messages(warehouse: KernelWarehouse, run: Run, written: RowsWritten) -> list[Missing]:

@@ -28,7 +28,19 @@ _CLOCKS = (
     "UTC. Beside each stands its clock: broker (the store time), run (its now), halfop (the machine that landed or "
     "resumed the row; each “landed”, too)"
 )
-_ORDER = ("stored", "op", "final", "discard", "superseded", "decision", "delivery", "reject", "resume", "ending")
+_ORDER = (
+    "stored",
+    "op",
+    "final",
+    "discard",
+    "superseded",
+    "decision",
+    "delivery",
+    "reject",
+    "resume",
+    "ending",
+    "erasure",
+)
 
 
 class Event(NamedTuple):
@@ -122,6 +134,7 @@ def _events(life: MessageLife) -> Iterator[Event]:
     resumed = [(row["resumed_at"], f"resumed by {row['owner'] or 'unknown'}") for row in life.resumes]
     yield from (_event(at, "resume", text, _HALFOP) for at, text in resumed)
     yield from (_event(row["at"], "ending", _ending(row), _HALFOP) for row in life.endings)
+    yield from _erasures(life)
 
 
 def _event(at: int | None, kind: str, text: str, clock: str) -> Event:
@@ -185,6 +198,14 @@ def _reject(row: Row) -> Event:
     where, clock = ("at landing", _HALFOP) if row["run_id"] is None else (f"run {row['run_id']}", _RUN)
     why = f"{row['kind']} rejected {row['reason']}: {r.words(row['reason'])} ({row['detail'] or ''})"
     return _event(row["rejected_at"], "reject", f"{where}: {why}", clock)
+
+
+def _erasures(life: MessageLife) -> Iterator[Event]:
+    """One line for all tables from which a call erased it."""
+    rows = sorted(life.erasures, key=lambda row: (row["at"], row["plan_id"], row["by"], row["table_name"]))
+    for (at, plan_id, by), each in groupby(rows, lambda row: (row["at"], row["plan_id"], row["by"])):
+        tables = ", ".join(dict.fromkeys(row["table_name"] for row in each))
+        yield _event(at, "erasure", f"erased from {tables}: plan {plan_id}, by {by}", _HALFOP)
 
 
 def _ending(row: Row) -> str:

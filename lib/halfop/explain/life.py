@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pyspark.sql import Row
 
-from halfop.columns.keys import Key, key_of, superseded_by
+from halfop.columns.keys import Key, key_of
 from halfop.landing.table_rows import RESOLVE
 from halfop.rules.reasons import Reason
 
@@ -30,6 +29,7 @@ class MessageLife:
     rejects: Rows = field(default_factory=list)
     resumes: Rows = field(default_factory=list)
     endings: Rows = field(default_factory=list)
+    erasures: Rows = field(default_factory=list)
     finals: Rows = field(default_factory=list)
     discards: Rows = field(default_factory=list)
     clocks: dict[int, str] = field(default_factory=dict)  # its queue's clock in runs that left it open or discarded it
@@ -90,22 +90,3 @@ def _stored(half: Row) -> tuple[int, int]:
 def by_clock(decision: Row) -> bool:
     """Returns whether one of the lines 5 to 11 made a decision: those look at the queue clock."""
     return decision["decision"] in ("CHECK", "WAIT", "DISCARD") and decision["reason"] not in _BY_BROKER
-
-
-# ---- half keys ----
-
-
-def linked(decision: Row) -> set[Key]:
-    """Returns the keys of all copies that a decision knows of."""
-    copies = {key_of(copy) for copy in decision["copies"] or ()}
-    by = superseded_by(decision)
-    return copies if by is None else copies | {by}
-
-
-def grouped(keys: Iterable[Key], decisions: Rows) -> list[list[Key]]:
-    """Returns the keys by transaction."""
-    of = {key: {key} for key in keys}
-    for row in decisions:
-        together = set[Key]().union(*(of[key] for key in {key_of(row), *linked(row)} & of.keys()))
-        of |= dict.fromkeys(together, together)
-    return [list(group) for group in sorted({tuple(sorted(group)) for group in of.values()})]

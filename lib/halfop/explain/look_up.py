@@ -13,14 +13,16 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from halfop.columns.copies import grouped, linked
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key, key_of, millis
-from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock, grouped, linked
+from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import duration, exact
 from halfop.planning.run import Clock, Run, clocks
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rules.halves import read_copies
 from halfop.runs.record import found_run
+from halfop.warehouse.erasures import erased_keys
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
@@ -45,6 +47,9 @@ def find(warehouse: Warehouse, wanted: str) -> tuple[list[MessageLife], bool]:
         return found, False
     half_messages = warehouse.read("half_messages", where=equal("uniq_key", wanted))
     rows = half_messages.select(HALF_KEY).distinct().limit(MOST + 1).collect()
+    if not rows and (erased := erased_keys(warehouse)) is not None:
+        decided = warehouse.read("decisions").where(F.col("uniq_key") == wanted).join(erased, HALF_KEY, "left_semi")
+        rows = decided.select(HALF_KEY).distinct().limit(MOST + 1).collect()
     if not rows:
         raise _unknown(warehouse, wanted)
     return look_up(warehouse, {key_of(row) for row in rows[:MOST]}), len(rows) > MOST
@@ -71,10 +76,13 @@ def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[MessageLife]:
     resumes = _rows(warehouse, "resumes", _among(every), *HALF_KEY, "owner", millis("resumed_at"))
     of_ending = ("plan_id", "kind", "origin", "state", "remark", "by", millis("at"))
     endings = _rows(warehouse, "endings", _among(every), *HALF_KEY, *of_ending)
+    of_erasure = ("plan_id", "table_name", "rows", "by", millis("at"))
+    erased = _rows(warehouse, "erasures", _among(every), *HALF_KEY, *of_erasure)
     made, queue_clocks = [MessageLife(group) for group in groups], QueueClocks(warehouse)
     for life in made:
         life.decisions, life.halves, life.ops = (_of(life, rows) for rows in (decisions, halves, ops))
         life.requests, life.resumes, life.endings = (_of(life, rows) for rows in (requests, resumes, endings))
+        life.erasures = _of(life, erased)
         mine = {row["request_id"] for row in life.requests}
         life.deliveries = [row for row in deliveries if row["request_id"] in mine]
         life.rejects = [row for row in rejects if _is_about(row, life)]

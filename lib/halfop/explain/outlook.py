@@ -42,9 +42,16 @@ def outlook(warehouse: Warehouse, settings: Settings, life: MessageLife) -> Outl
         return _undecided(life)
     if last["decision"] in ("CHECK", "WAIT"):
         return _open(warehouse, life, last)
+    if life.erasures:
+        return _erased(life, last)
     if last["decision"] == "COMMIT":
         return _committed(warehouse, settings, last)
     return _ended(settings, life, last)
+
+
+def _erased(life: MessageLife, last: Row) -> Outlook:
+    plans = ", ".join(sorted({row["plan_id"] for row in life.erasures}))
+    return Outlook("ERASED", [f"decided {last['decision']}; its data was erased (plan {plans}), this decision stays"])
 
 
 def _undecided(life: MessageLife) -> Outlook:

@@ -71,6 +71,8 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "to ask", _counted({"question": written.get("check_requests", 0)})
     yield "resumed", _counted({"message": extra.get("resumed", 0)})
     yield "planned", _counted({"end": extra.get("planned", 0)})
+    yield "to erase", _counted({"row": sum(extra.get("to_erase", {}).values())})
+    yield "erased", _counted({"row": sum(extra.get("erased", {}).values())})
     yield "open", _open(_both(summary))
     yield "written", str(extra.get("path") or extra.get("plan") or "")
 

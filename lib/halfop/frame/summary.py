@@ -105,6 +105,12 @@ class JobFields(TypedDict, total=False):
     resumed: int
     would_resume: int
     left_alone: Counts
+    # erase
+    to_erase: Counts
+    erased: Counts
+    left_open: int
+    old_files_until: datetime
+    elsewhere: list[str]
     # maintain, examine, audit
     rows_trimmed: dict[str, int | None]
     files_joined: dict[str, int | None]

@@ -15,6 +15,7 @@ from halfop.frame.cli import Context, Job, Options, setting_option
 from halfop.frame.commands import plan_to_review
 from halfop.frame.errors import UsageError, listed_of
 from halfop.frame.output import Table
+from halfop.frame.plan_file import refuse_existing
 from halfop.frame.summary import Summary
 
 _SHOWN = 20
@@ -62,7 +63,7 @@ def _plan(context: Context, args: EndOptions) -> Summary:
     if args.kind is None:
         raise UsageError("which outcome? Give --commit or --rollback")
     if args.plan is not None:
-        plans.refuse_existing(args.plan)
+        refuse_existing(args.plan)
     made = of_job("end", context).plan_end(args.kind, args.key, where=args.where)
     summary = made.summary
     if not len(made.plan):

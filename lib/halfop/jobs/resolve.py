@@ -7,13 +7,13 @@ import argparse
 from halfop.api.ends import PlannedEnds
 from halfop.api.halfop import Halfop
 from halfop.api.opening import of_job
-from halfop.ending import plan as plans
 from halfop.ending.owner import add_owner, owner_of
 from halfop.ending.resolve import refused_beside
 from halfop.frame.cli import Context, Job, Options, setting_option
 from halfop.frame.commands import plan_to_review
 from halfop.frame.errors import UsageError, listed_of
 from halfop.frame.output import Table
+from halfop.frame.plan_file import refuse_existing
 from halfop.frame.summary import Summary, add_counts
 from halfop.jobs.end import ended_table
 
@@ -56,7 +56,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: ResolveOptions) -> Summary:
     for new in () if args.plan is None else (args.plan, refused_beside(args.plan)):
-        plans.refuse_existing(new)
+        refuse_existing(new)
     owner = owner_of(context.settings, args.namesrv, args.broker)  # also wrong credentials are refused first
     if not args.apply and (owner is not None or args.no_index):
         raise UsageError("--namesrv, --broker and --no-index belong to --apply")

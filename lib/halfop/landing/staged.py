@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from halfop.columns.lives import Lives
 from halfop.frame.errors import TransientError
+from halfop.landing.erased import may_be_erased, near_files, without_erased
 from halfop.landing.table_rows import TABLES, RowForm, form_of
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
@@ -86,15 +87,27 @@ class Staging(ABC):
 
     def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, marks: Marks) -> None:
         """Makes the files, and rows beside them, part of a table: once for an app and its mark."""
-        of_files = self.rows(name, files)
-        every = of_files if rows is None else of_files.unionByName(self.warehouse.in_form(name, rows))
+        kept = self.not_erased(name, files, rows)
+        every = self._every(name, files, rows) if kept is None else kept
         if self.warehouse.marker(name, app) != marks.before:  # sending takes long, and no lock keeps others out
             raise TransientError(f"another landing has written to {name} meanwhile: start again, it goes on from there")
         self.warehouse.commit(name, every, Marker(app, marks.after))
 
     def append(self, name: str, files: Sequence[DataFile]) -> None:
         """Makes the files part of a table; a second call appends them again."""
-        self.warehouse.commit(name, self.rows(name, files))
+        kept = self.not_erased(name, files)
+        self.warehouse.commit(name, self.rows(name, files) if kept is None else kept)
+
+    def not_erased(self, name: str, files: Sequence[DataFile], rows: DataFrame | None = None) -> DataFrame | None:
+        """Returns the rows that nobody has erased; None if these are all for sure, without a look at any."""
+        if not files and rows is None:
+            return None
+        gone = may_be_erased(self.warehouse, name, near_files(files) if rows is None else None)
+        return None if gone is None else without_erased(self.warehouse, self._every(name, files, rows), gone)
+
+    def _every(self, name: str, files: Sequence[DataFile], rows: DataFrame | None) -> DataFrame:
+        of_files = self.rows(name, files)
+        return of_files if rows is None else of_files.unionByName(self.warehouse.in_form(name, rows))
 
     def rows(self, name: str, files: Sequence[DataFile]) -> DataFrame:
         """Returns the rows of files that have a table's columns."""
@@ -130,6 +143,8 @@ class BesideTables(Staging):
 
     def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, marks: Marks) -> None:
         warehouse = self.warehouse
+        if (kept := self.not_erased(name, files, rows)) is not None:
+            files, rows = [], kept
         if not warehouse.takes_files(name):
             super().append_once(name, files, rows, app, marks)
             return
@@ -139,7 +154,9 @@ class BesideTables(Staging):
         warehouse.commit_files(name, added, Marker(app, marks.after))
 
     def append(self, name: str, files: Sequence[DataFile]) -> None:
-        if self.warehouse.takes_files(name):
+        if (kept := self.not_erased(name, files)) is not None:
+            self.warehouse.commit(name, kept)
+        elif self.warehouse.takes_files(name):
             self.warehouse.commit_files(name, self._moved(name, files))
         else:
             super().append(name, files)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from halfop.frame.errors import LostRows
+from halfop.frame.errors import LostRows, WarehouseBusy
 from halfop.planning.run import INPUTS, Debt, Run, Slice
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
@@ -35,6 +35,26 @@ def last_run(warehouse: Warehouse) -> tuple[Run, bool] | None:
     if has_closed and closed is None:  # to finish it again would write no row: its marker is there
         raise LostRows(warehouse.path("runs"), run_id)
     return closed or events["OPENED"], closed is not None
+
+
+def refuse_held(found: tuple[Run, bool] | None, undone: str) -> None:
+    """Raises WarehouseBusy, with what was not done, if the last run still needs the versions that it has pinned."""
+    if held := _held(found):
+        raise WarehouseBusy(f"{undone}: {held}")
+
+
+def _held(found: tuple[Run, bool] | None) -> str:
+    if found is None:
+        return ""
+    run, closed = found
+    if not closed:
+        return f"run {run.run_id} is open, the next reconcile finishes it"
+    if run.slice.number < run.slice.of:
+        return f"run {run.run_id} is slice {run.slice.number} of {run.slice.of}, the next reconcile does the others"
+    if run.owed:
+        owed = ", ".join(f"{debt.sink} of run {debt.run_id}" for debt in run.owed)
+        return f"it is still owed: {owed}; reconcile without --park-sink writes it"
+    return ""
 
 
 def recorded(warehouse: Warehouse, run_id: int) -> Run:

@@ -11,9 +11,12 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, MapType
 
+from halfop.columns.keys import Key
 from halfop.frame.errors import UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
+from halfop.frame.units import plural
+from halfop.planning.counts import covers
 from halfop.planning.digest import Digest
 from halfop.planning.plan import arrived
 from halfop.planning.run import Run
@@ -21,14 +24,18 @@ from halfop.rules import VERSION
 from halfop.runs.finish import planned
 from halfop.runs.record import OPEN_APP, found_run, still_owed
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.targets import WHOLE_TABLES, Target, WholeMessages, targets
+from halfop.sinks.removed import trimmed_topics
+from halfop.sinks.targets import SINK_TABLES, WHOLE_TABLES, Target, WholeMessages, targets
 from halfop.sinks.write import rejects
+from halfop.warehouse.erasures import erased_keys
 from halfop.warehouse.schema import REJECTED, table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import equal
 
 _SHOWN = 20
+_GONE = "gone"
+_REMOVED = "not compared: {} of run {}, erased (table erasures) or trimmed by age (retention.topics) since"
 _SIDE = "side"
 # The columns of a half key, by table: the first that a row has.
 _KEY = (
@@ -112,7 +119,38 @@ def _compared_messages(
     found = _messages(warehouse, tables, run.run_id)
     whole = WholeMessages(warehouse, run, digest, due, warehouse.stage)
     expected = _as_then(in_tables_columns(messages(whole), whole), whole) if due else found.limit(0)
-    return _compared(summary, {number: target.name for number, target in tables.items()}, expected, found)
+    sides = _without_removed(whole, tables, [expected, found], summary)
+    return _compared(summary, {number: target.name for number, target in tables.items()}, *sides)
+
+
+def _without_removed(
+    whole: WholeMessages, tables: Mapping[int, Target], sides: Sequence[DataFrame], summary: Summary
+) -> list[DataFrame]:
+    """Both sides without messages that were erased, or trimmed by their topic's age; the summary says how many."""
+    run, gone, is_trimmed = whole.run, F.lit(False), False
+    for number, target in tables.items():
+        for topic, before in trimmed_topics(whole.warehouse, target).items():
+            if run.now_micros < before:
+                gone, is_trimmed = gone | ((F.col(TARGET) == number) & (F.col("topic") == topic)), True
+    near = covers(whole.digest.of_any_landing.ranges(list(SINK_TABLES)), "queue_offset")
+    erased = None if near is None else erased_keys(whole.warehouse, near)
+    by_key = [_key_of(side.columns) for side in sides]
+    if erased is None and not is_trimmed:
+        return list(sides)
+    if erased is None:
+        marked = [side.withColumn(_GONE, gone) for side in sides]
+    else:
+        keys = erased.select(*[F.col(name).alias(f"erased_{name}") for name in Key._fields])
+        named = [F.col(f"erased_{name}") for name in Key._fields]
+        marked = [
+            side.join(keys, [a == b for a, b in zip(key, named, strict=True)], "left")
+            .withColumn(_GONE, gone | named[0].isNotNull())
+            .drop(*keys.columns)
+            for side, key in zip(sides, by_key, strict=True)
+        ]
+    if number := marked[0].where(_GONE).count():
+        summary.notes.append(_REMOVED.format(plural(number, "message"), run.run_id))
+    return [side.where(~F.col(_GONE)).drop(_GONE) for side in marked]
 
 
 def _as_then(rows: DataFrame, whole: WholeMessages) -> DataFrame:

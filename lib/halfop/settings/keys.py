@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from halfop.settings.model import Settings
+from halfop.settings.values import Duration
 
 Key = tuple[str, ...]
 
@@ -20,17 +21,29 @@ def _leaves(model: type[BaseModel], prefix: Key = ()) -> Iterator[tuple[Key, Fie
     for name, field in model.model_fields.items():
         path = (*prefix, field.alias or name)
         if is_by_name(field):
-            yield from _leaves(get_args(field.annotation)[1], (*path, f"<{name[:-1]}>"))
+            yield from _under_name(field, (*path, f"<{name[:-1]}>"))
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _leaves(field.annotation, path)
         else:
             yield path, field
 
 
+def _under_name(field: FieldInfo, path: Key) -> Iterator[tuple[Key, FieldInfo]]:
+    kind = get_args(field.annotation)[1]
+    if kind != Duration:
+        yield from _leaves(kind, path)
+        return
+    leaf = FieldInfo.from_annotation(kind)
+    leaf.description, leaf.default = field.description, None
+    yield path, leaf
+
+
 def is_by_name(field: FieldInfo) -> bool:
-    """Returns whether there is a section under each of some names that the user chooses."""
-    kinds = get_args(field.annotation)
-    return get_origin(field.annotation) is dict and isinstance(kinds[1], type) and issubclass(kinds[1], BaseModel)
+    """Returns whether there is a section, or a duration, under each of some names that the user chooses."""
+    if get_origin(field.annotation) is not dict:
+        return False
+    kind = get_args(field.annotation)[1]
+    return kind == Duration or (isinstance(kind, type) and issubclass(kind, BaseModel))
 
 
 KEYS = dict(_leaves(Settings))

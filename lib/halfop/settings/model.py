@@ -30,8 +30,6 @@ from halfop.settings.values import (
 
 Count = Literal["auto", "written", "delivered"]
 
-# ---- the model ----
-
 
 class RuleOverride(Section):
     """The settings of one group or topic; a topic's win over a group's, and null means the general setting."""
@@ -170,8 +168,7 @@ class RetentionSettings(Section):
         "30d", "How long the versions that a run read are kept, so that `reconcile --verify` can compute it again."
     )
     files: Duration = duration(
-        "7d",
-        "How long files that no version needs are kept, at least. Longer than any job runs or pauses.",
+        "7d", "How long files that no version needs are kept, at least. Longer than any job runs or pauses."
     )
     waits: Duration | None = Field(
         default=parse_duration("30d"),
@@ -182,6 +179,9 @@ class RetentionSettings(Section):
         default=parse_duration("90d"),
         description="How long landed rows are kept after their transactions have ended, whole landings at a time.",
         examples=["90d"],
+    )
+    topics: dict[RocketName, Duration] = Field(
+        default={}, description="How long rows of this real topic are kept.", examples=["{TopicPayment: 365d}"]
     )
 
 

@@ -8,6 +8,7 @@ files; and what those cannot read, or must not, by Spark, into a staging folder 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,8 @@ from halfop.columns.keys import in_one
 from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import writing_tasks, written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.targets import Target, WholeMessages, projected, refuse_lost
+from halfop.sinks.removed import refuse_lost, removed
+from halfop.sinks.targets import Target, WholeMessages, projected
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import write_files
@@ -34,6 +36,9 @@ from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.table_files import STAGING, staging_folder, write_apart
 from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
+
+log = logging.getLogger("halfop.reconcile")
+_ERASED = "%s: %d messages have been erased before run %d decided %s about them, so they are not written there"
 
 
 def write_messages(whole: WholeMessages) -> dict[str, Exception]:
@@ -136,17 +141,25 @@ def _committed(
     whole: WholeMessages, numbers: Mapping[int, int], committing: Callable[[int, Target], Callable[[], None]]
 ) -> dict[str, Exception]:
     """Commits the rows of each target by a task of its own, unless their `numbers` show that some are not at hand."""
-    lacking = _lacking(whole.due, numbers)
+    lacking = _lacking(whole, numbers)
     tasks = {each.name: committing(n, each) for n, each in whole.due.items() if each.name not in lacking}
     return lacking | all_at_once(tasks, whole.run.settings.topics.threads)
 
 
-def _lacking(targets: Mapping[int, Target], numbers: Mapping[int, int]) -> dict[str, Exception]:
-    """Targets of which a decided message is not at hand: a run must not close if a body is missing."""
+def _lacking(whole: WholeMessages, numbers: Mapping[int, int]) -> dict[str, Exception]:
+    """Targets of which a decided message is not at hand: a run must not close if a body is missing.
+
+    An erased one is: a discarded message that is committed, or asked about, after all.
+    """
     lacking: dict[str, Exception] = {}
-    for number, target in targets.items():
+    for number, target in whole.due.items():
         found = numbers.get(number, 0)
-        if found != target.rows:
+        if found == target.rows:
+            continue
+        erased = removed(whole.warehouse, target, whole.run.run_id)
+        if found + erased == target.rows:
+            log.warning(_ERASED, target.name, erased, whole.run.run_id, target.decision)
+        else:
             lacking[target.name] = HalfopError(
                 f"{target.name} must get {target.rows} messages, but half_messages has {found} of them; has it been "
                 "trimmed, overwritten or restored? None was written"

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from halfop.frame.errors import LostRows
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run, counts_delivered_at
 from halfop.rocketmq import names
@@ -29,7 +28,6 @@ from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Marker, Warehouse
-from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import Where
 
 # The columns that each takes from the decision, besides the half message.
@@ -240,18 +238,6 @@ def index_topics(warehouse: Warehouse, run: Run, new: Sequence[Target]) -> None:
         named = sorted((target.topic, target.path.removeprefix("topics/")) for target in new)
         rows = [{"topic": topic, "directory": directory} | about for topic, directory in named]
         warehouse.commit("topics_index", rows, Marker(f"{SINK_APP}.topics_index", run.run_id))
-
-
-def refuse_lost(warehouse: Warehouse, target: Target, run_id: int) -> None:
-    """Raises LostRows if the table has lost a run's rows that the run, by its decisions, wrote there.
-
-    What `decisions` has lost, too, `examine` lets a later run decide again: then the run's marker is all that is left.
-    """
-    try:
-        warehouse.refuse_lost(target.path, run_id)
-    except LostRows:
-        if run_id < first_whole_run(warehouse) or Digest.of(warehouse, run_id).rows_for(target.decision, target.topic):
-            raise
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from halfop.frame.summary import add_counts
 from halfop.planning.digest import Digest
 from halfop.planning.plan import Plan, naming_removed_files
 from halfop.planning.run import Run
+from halfop.sinks.removed import refuse_lost
 from halfop.sinks.staging import write_messages
-from halfop.sinks.targets import SINK_APP, SINK_TABLES, Target, WholeMessages, index_topics, refuse_lost, targets
+from halfop.sinks.targets import SINK_APP, SINK_TABLES, Target, WholeMessages, index_topics, targets
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, completed, table

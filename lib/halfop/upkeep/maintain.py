@@ -18,18 +18,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, in_micros
-from halfop.frame.errors import WarehouseBusy
+from halfop.erasure.rows import removals, rows_left
 from halfop.frame.summary import Summary
 from halfop.frame.units import EPOCH
 from halfop.planning.run import INPUTS, Run
-from halfop.runs.record import last_run, wall_clock
+from halfop.runs.record import last_run, refuse_held, wall_clock
 from halfop.settings.model import Settings
+from halfop.warehouse.erasures import erased_keys
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import literal, table_names
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.upkeep import TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, TableUpkeep
+from halfop.warehouse.upkeep import TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, TableUpkeep, trimmed_property
 from halfop.warehouse.where import Where, at_most
 
 # Rows that land, and that end; resumes are few.
@@ -38,7 +39,7 @@ _LANDED = {*INPUTS, "landed_files", "resumes"} - {"decisions"}
 _MANY_FILES = 8
 _MARGIN = timedelta(minutes=10)
 _UNKNOWN = EPOCH
-TRIM, COMPACT, VACUUM = "trim", "compact", "vacuum"
+TRIM, COMPACT, VACUUM, ERASE = "trim", "compact", "vacuum", "erase"
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,7 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
     with session_settings(warehouse.spark, UPKEEP), summary.shown_in_failure():
         with hold(warehouse, "run", settings.lock.wait):  # a run that is at work now will have closed
             found = last_run(warehouse)
-        if held := _held(found):
-            raise WarehouseBusy(f"nothing was maintained: {held}")
+        refuse_held(found, "nothing was maintained")
         if found is None:
             summary.notes.append("nothing was maintained: no run has closed here yet")
         else:
@@ -82,24 +82,11 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
     if dry_run:
         summary.notes.append("dry run: nothing was changed")
     summary.extra["rows_trimmed"] = {step.table: step.rows for step in steps if step.what == TRIM}
+    if again := {step.table: step.rows or 0 for step in steps if step.what == ERASE}:
+        summary.extra["erased"] = again
     summary.extra["files_joined"] = {step.table: step.files for step in steps if step.what == COMPACT}
     summary.extra["files_removed"] = {step.table: step.files for step in steps if step.what == VACUUM}
     return summary, steps
-
-
-def _held(found: tuple[Run, bool] | None) -> str:
-    """Names of what still needs the versions that it has pinned."""
-    if found is None:
-        return ""
-    run, closed = found
-    if not closed:
-        return f"run {run.run_id} is open, the next reconcile finishes it"
-    if run.slice.number < run.slice.of:
-        return f"run {run.run_id} is slice {run.slice.number} of {run.slice.of}, the next reconcile does the others"
-    if run.owed:
-        owed = ", ".join(f"{debt.sink} of run {debt.run_id}" for debt in run.owed)
-        return f"it is still owed: {owed}; reconcile without --park-sink writes it"
-    return ""
 
 
 class Maintenance:
@@ -138,7 +125,7 @@ class Maintenance:
 
     def trim(self) -> list[Step]:
         self._set({table: table.lacking_guards for table, _ in self._tables()})
-        return [*self._trim_waits(), *self._trim_landings()]
+        return [*self._trim_waits(), *self._trim_landings(), *self._trim_topics(), *self._erase_again()]
 
     def _trim_waits(self) -> list[Step]:
         """Rows that carried open messages from run to run; what was asked, and what became of them, stays."""
@@ -163,6 +150,34 @@ class Maintenance:
         since = self._least_landing(kept)
         old = f"landed_at < CAST({literal(since)} AS TIMESTAMP)"
         return [step for name in there for step in self._deleted(name, old, {TRIMMED_BEFORE: since})]
+
+    def _trim_topics(self) -> list[Step]:
+        """Trims messages of topics that have a retention of their own, by the runs that committed them."""
+        directories = {row["topic"]: f"topics/{row['directory']}" for row in self._warehouse.rows("topics_index")}
+        done = list[Step]()
+        for topic, kept in self._retention.topics.items():
+            last = self._last_run_before(self._now - kept)
+            for name, own in ((directories.get(topic), ""), ("real_topics", topic)):
+                if last is not None and name is not None and self._warehouse.version(name) != NO_TABLE:
+                    old = f"run_id <= {last} AND topic = {literal(topic)}"
+                    since = f"{self._now - kept:%Y-%m-%d %H:%M:%S.%f}"
+                    done += self._deleted(name, old, {trimmed_property(own): since}, at_most("run_id", last))
+        return done
+
+    def _last_run_before(self, instant: datetime) -> int | None:
+        """The last run whose instant, that of the messages it committed, lies before this one."""
+        runs = self._warehouse.read("runs").where(F.col("now") < instant)
+        last: int | None = runs.agg(F.max("run_id")).collect()[0][0]
+        return last
+
+    def _erase_again(self) -> list[Step]:
+        """Removes rows of erased messages that have come back, by a repair or a user's own pipeline, or were left."""
+        keys = erased_keys(self._warehouse)
+        rows = None if keys is None else rows_left(self._warehouse, keys)
+        if keys is None or rows is None:
+            return []
+        found = removals(self._warehouse, keys, rows)
+        return self._done([Due(Step(each.table, ERASE, rows=each.rows), each.commit) for each in found])
 
     def _older(self, column: str, kept: timedelta) -> Where:
         return at_most(column, in_micros(self._now - kept - _UNKNOWN))
@@ -201,8 +216,8 @@ class Maintenance:
         ended = rows.where(F.col("decision").isin("COMMIT", "ROLLBACK")).select(HALF_KEY)
         return rows.where("decision = 'DISCARD'").join(ended, HALF_KEY, "left_anti")
 
-    def _deleted(self, name: str, old: str, said: dict[str, str]) -> list[Step]:
-        rows = self._warehouse.read(name).where(old).count()
+    def _deleted(self, name: str, old: str, said: dict[str, str], near: Where | None = None) -> list[Step]:
+        rows = self._warehouse.read(name, None, near).where(old).count()
         if not rows:
             return []
         step = Step(name, TRIM, rows=rows)

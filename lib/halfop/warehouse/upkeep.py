@@ -6,11 +6,14 @@ import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import PurePath
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import delta_table
@@ -21,11 +24,13 @@ _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 # Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
 _GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
-# A setting of the session. Delta's own least retention is a week; here our settings say what must be kept.
+# Settings of the session. Delta's own least retention is a week; here our settings say what must be kept.
 UPKEEP = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     # Delta 4.4 would take the table's own retention for the one that a VACUUM names.
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    # Delta writes its last commit there: the caller's session does not get it.
+    "spark.databricks.delta.lastCommitVersionInSession": "0",
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),
     "spark.databricks.delta.optimize.maxFileSize": str(SMALL),
 }
@@ -38,7 +43,7 @@ class Size:
 
 
 class TableUpkeep:
-    """Upkeep of one table. Every step is one commit, and only `delete` changes what a reader sees."""
+    """Upkeep of one table. Every step is one commit, and only `delete` and `forget` change what a reader sees."""
 
     def __init__(self, warehouse: Warehouse, name: str) -> None:
         self._warehouse, self.name, self._spark = warehouse, name, warehouse.spark
@@ -64,6 +69,14 @@ class TableUpkeep:
         """Deletes rows of an append-only table by a condition of SQL; `recorded` are properties that are set before."""
         with self._unguarded(recorded):
             self._spark.sql(f"DELETE FROM {self._table} WHERE {rows}")  # noqa: S608 - our own condition
+
+    def forget(self, keys: DataFrame, same: Column, cells: Sequence[str]) -> None:
+        """Deletes the rows that have one of the keys by the condition `same`, or only empties these cells of theirs."""
+        with self._unguarded({}):
+            rows = keys.mergeInto(self._table, same)
+            struct = spec_of(self.name).struct
+            empty = {n: F.lit(None).cast(struct[n].dataType) for n in cells}
+            (rows.whenMatched().update(empty) if cells else rows.whenMatched().delete()).merge()
 
     @contextmanager
     def _unguarded(self, recorded: dict[str, str]) -> Iterator[None]:
@@ -145,20 +158,30 @@ def _data_files(folder: str) -> Iterator[os.DirEntry[str]]:
                     yield each
 
 
-# On landing tables: rows that landed before this instant had ended long ago, and are trimmed.
+# Landed rows, or committed ones of topics, that are older than this instant are trimmed: they had ended long ago.
 TRIMMED_BEFORE = "halfop.trimmedBefore"
 # On `decisions`: runs before this one have lost rows that only carried open messages along.
 TRIMMED_RUNS = "halfop.trimmedRuns"
 
 
-def trimmed_before(warehouse: Warehouse, version: int, name: str = "half_messages") -> int | None:
-    """The instant up to which a landing table is trimmed in a version, in epoch microseconds; None if it is not."""
-    text = warehouse.properties(name, version).get(TRIMMED_BEFORE)
+def trimmed_before(
+    warehouse: Warehouse, version: int | None, name: str = "half_messages", topic: str = ""
+) -> int | None:
+    """The instant up to which a table is trimmed in a version, in epoch microseconds; None if it is not.
+
+    `topic`: that of one topic, in the table of all of them.
+    """
+    text = warehouse.properties(name, version).get(trimmed_property(topic))
     if text is None:
         return None
     whole, _, fraction = text.partition(".")
     since = datetime.fromisoformat(f"{whole}+00:00") - datetime.fromtimestamp(0, timezone.utc)
     return since // timedelta(seconds=1) * 1_000_000 + int(fraction.ljust(6, "0"))
+
+
+def trimmed_property(topic: str) -> str:
+    """The table property that has this instant: of the table, or of one topic in the table of all of them."""
+    return f"{TRIMMED_BEFORE}.{topic}" if topic else TRIMMED_BEFORE
 
 
 def first_whole_run(warehouse: Warehouse) -> int:

@@ -148,6 +148,7 @@ _OF_FILES = (
     "end --rollback --where true",
     "simulate --set transaction_timeout=30s",
     "examine",
+    "erase --where true",
     "demo",
     "reconcile --dry-run",
     "reconcile --verify 1",

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from halfop.landing.erased import may_be_erased, without_erased
 from halfop.landing.fields import completed, items
 from halfop.landing.files.own_life import LandingContext, by_half, in_own_life
 from halfop.landing.files.pieces import Piece, PieceFound, read
@@ -122,7 +123,12 @@ class Here:
 
     def append(self, kind: str) -> None:
         name = TABLES[kind]
-        self._warehouse.commit(name, self._gathered.table(kind, arrow_schema(table(name).struct)))
+        rows = self._gathered.table(kind, arrow_schema(table(name).struct))
+        gone = may_be_erased(self._warehouse, name, None) if len(rows) else None
+        if gone is None:
+            self._warehouse.commit(name, rows)
+        else:
+            self._warehouse.commit(name, without_erased(self._warehouse, self._warehouse.stage.take(rows), gone))
 
     def rows(self, kind: str) -> DataFrame | None:
         rows = self._gathered.table(kind, arrow_schema(table(TABLES[kind]).struct))
