@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
+from halfop.report.report import report
 from halfop.runs.reconcile import Request, reconcile
 from halfop.runs.verify import UNLIKE, verify
 from halfop.settings.load import load_settings
+from halfop.settings.model import Settings
 from halfop.sinks import staging
 from halfop.sinks.topics import TopicTables
 from halfop.upkeep.values import make_values
@@ -170,7 +172,9 @@ def dying(step: Callable[..., None]) -> Callable[..., None]:
     return died
 
 
-def test_a_sink_that_does_not_fit_stops_no_other(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_does_not_fit_stops_no_other(
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The table's type may change after a run has opened."""
     land(warehouse)
     run(warehouse, NOW, *given())
@@ -183,6 +187,8 @@ def test_a_sink_that_does_not_fit_stops_no_other(warehouse: KernelWarehouse, mon
     make_values(warehouse, load_settings(None, given(orders="id STRING"), {}), "orders", None)
     assert run(warehouse, NOW + 2, *given(orders="id STRING")).status == 0
     assert len(values(warehouse, "orders", 2)) == 5
+    report(warehouse, Settings(), page := tmp_path / "report.html", 200)
+    assert "6 messages of orders without a value: value_error says why." in page.read_text()
 
 
 def test_a_schema_is_inferred_and_written_for_review(warehouse: KernelWarehouse, tmp_path: Path) -> None:

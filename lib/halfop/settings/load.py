@@ -83,7 +83,7 @@ class _Layers:
                 self.problems.append(
                     f"{'.'.join(path)} ({source}): YAML reads the name {key!r} as no text: put it in quotes"
                 )
-            elif isinstance(value, Mapping) and of_all_topics(path):
+            elif isinstance(value, Mapping) and "value" in value and of_all_topics(path):
                 self.no_topic(path, source)
             elif field_of(path) is not None:
                 self.values[path] = _Given(value, _shown(value), source)

@@ -87,7 +87,7 @@ def _scalar(name: str) -> Any:
     return _PLAIN[name]
 
 
-class Instant(int):
+class Moment(int):
     """Microseconds since 1970."""
 
 
@@ -98,15 +98,15 @@ class Exact(Decimal):
     scale: int
 
 
-_PLAIN = {"BOOLEAN": bool, "DOUBLE": float, "STRING": str, "BINARY": bytes, "DATE": date, "TIMESTAMP": Instant}
+_PLAIN = {"BOOLEAN": bool, "DOUBLE": float, "STRING": str, "BINARY": bytes, "DATE": date, "TIMESTAMP": Moment}
 
 
 # ---- what msgspec does not know: a ValueError becomes its error, with the place ----
 
 
 def _made(kind: type, given: object) -> object:
-    if kind is Instant:
-        return Instant(_micros(given))
+    if kind is Moment:
+        return Moment(_micros(given))
     return kind(_exact(given, kind.precision, kind.scale))  # type: ignore[attr-defined]
 
 
