@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from halfop.values.misfit import Misfit
 
-
 _AT_ONCE = 256
 
 
