@@ -47,10 +47,11 @@ LAYERS = {
     "ending": "frame.plan_file landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     "examine": "landing landing.files frame.commands runs sinks planning rules columns rocketmq settings warehouse",
     # a run
-    "upkeep": "erasure runs planning columns settings warehouse",
+    "upkeep": "erasure runs sinks values planning columns rocketmq settings warehouse",
     "erasure": "frame.plan_file runs planning rules columns settings warehouse",
     "runs": "wording sinks planning rules columns settings warehouse",
-    "sinks": "planning rules columns rocketmq warehouse",
+    "sinks": "values planning rules columns rocketmq settings warehouse",
+    "values": "settings warehouse",
     "planning": "rules columns rocketmq settings warehouse",
     "rules": "columns rocketmq settings",
     # landing

@@ -29,6 +29,7 @@ from halfop.sinks.topics import TopicTables
 from halfop.sql.query import queried
 from halfop.sql.views import make_views, names
 from halfop.upkeep.maintain import Step, maintain
+from halfop.upkeep.values import make_values
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.kernel import files_of
 from halfop.warehouse.lock import hold
@@ -160,13 +161,20 @@ class Halfop(Lands, Hanging, Erasing):
 
     # ---- look after ----
 
-    def maintain(self, *, dry_run: bool = False) -> WithRows[Step]:
+    def maintain(
+        self, *, dry_run: bool = False, values: str | None = None, config: Path | None = None
+    ) -> WithRows[Step]:
         """Joins small files, trims rows by retention, and removes files that no run needs; a step a row.
+
+        `values` names a topic: nothing is done but to make its values again by its setting; if that infers the schema,
+        it is written into the file `config`.
 
         >>> wh.maintain(dry_run=True).rows
         []
         """
         with self._writing(**_FEW_TASKS) as there:
+            if values is not None:
+                return WithRows(make_values(files_of(there, "maintain --values"), self.settings, values, config), [])
             return WithRows(*maintain(there, self.settings, dry_run))
 
     def examine(self, *, deep: bool = False, repair: bool = False) -> Summary:
