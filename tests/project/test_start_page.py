@@ -49,7 +49,8 @@ def played(block: str) -> Iterator[tuple[str, str]]:
 
     Java does not follow this process into another folder, so it gets whole paths.
     """
-    shell, calls = [], []
+    shell: list[str] = []
+    calls: list[str] = []
     for line in block.splitlines():
         (calls if line.startswith(JOB) else shell).append(line)
     subprocess.run(["bash", "-euc", "\n".join(shell)], check=True)  # noqa: S607
