@@ -457,3 +457,48 @@ def test_shipped_configuration_is_the_defaults() -> None:
 
 def test_reference_page_is_the_models() -> None:
     assert (ROOT / "docs/settings.md").read_text() == GENERATOR["reference"](), "python tools/settings_reference.py"
+
+
+def test_a_topic_has_settings_of_its_own(tmp_path: Path) -> None:
+    """A path begins at the file's folder, and a run records what the file of a schema held."""
+    (tmp_path / "order.avsc").write_text('{"type": "record", "name": "R", "fields": []}')
+    (tmp_path / "order.desc").write_bytes(b"\x00\xff")
+    config = tmp_path / "halfop.yaml"
+    config.write_text(
+        "topics:\n  layout: per_topic\n"
+        "  orders: {value: {format: avro, schema: order.avsc}}\n"
+        "  pays: {value: {format: protobuf, schema: order.desc, message: shop.Pay}}\n"
+    )
+    found = loaded(config, "topics.notes.value.format=text", HALFOP_TOPICS__logs__VALUE__FORMAT="text")
+    recorded = Settings.from_json(found.as_json())
+    assert recorded == found
+    assert {topic: value.schema_ for topic, value in recorded.topics.values.items()} == {
+        "orders": '{"type": "record", "name": "R", "fields": []}',
+        "pays": "base64:AP8=",
+        "logs": None,
+        "notes": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("topics: {threads: {value: {format: text}}}", "topics.threads (FILE): is a setting of all topics"),
+        ("topics: {orders: {value: {schema: a INT}}}", "topics.orders.value (FILE): expected format, too"),
+        ("topics: {orders: {value: {format: json}}}", "topics.orders.value (FILE): format json needs schema"),
+        ("topics: {orders: {value: {format: text, schema: a INT}}}", "format text has no schema"),
+        ("topics: {orders: {value: {format: json, schema: a INTT}}}", "schema: a: expected a type"),
+        ("topics: {orders: {value: {format: avro, schema: none.avsc}}}", "can't be read: No such file or directory"),
+        ("topics: {layout: single, orders: {value: {format: text}}}", "set layout per_topic, or remove their value"),
+        ("topics: {layuot: single}", 'topics.layuot (FILE): expected settings under it, given "single"; the nearest'),
+        ("topics: {a.b: {value: {format: text}}}", "'a.b' is no name of a topic"),
+    ],
+)
+def test_what_is_refused_of_a_topic(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(content)
+    assert said.replace("FILE", str(file)) in refusal(file)
+
+
+def test_a_topic_named_as_a_setting_of_all_has_none(config: Path) -> None:
+    assert "is a setting of all topics" in refusal(config, "topics.threads.value.format=text")

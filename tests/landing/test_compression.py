@@ -14,7 +14,8 @@ from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq import message
 from halfop.rocketmq.message import decompressed
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.model import Settings, TopicSettings
+from halfop.settings.model import Settings
+from halfop.settings.topics import TopicSettings
 from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w

@@ -47,9 +47,10 @@ LAYERS = {
     "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     "examine": "landing landing.files frame.commands runs sinks planning rules columns rocketmq settings warehouse",
     # a run
-    "upkeep": "runs planning columns settings warehouse",
+    "upkeep": "runs sinks values planning columns rocketmq settings warehouse",
     "runs": "wording sinks planning rules columns settings warehouse",
-    "sinks": "planning rules columns rocketmq warehouse",
+    "sinks": "values planning rules columns rocketmq settings warehouse",
+    "values": "settings warehouse",
     "planning": "rules columns rocketmq settings warehouse",
     "rules": "columns rocketmq settings",
     # landing

@@ -12,6 +12,7 @@ from halfop.frame.summary import Summary
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings import model as s
+from halfop.settings.topics import TopicSettings
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.schema import table
@@ -201,7 +202,7 @@ def settings(rules: m.Settings, layout: Layout = "single") -> s.Settings:
             groups={name: _group(given) for name, given in rules.groups.items()},
             topics={name: s.RuleOverride(**_override(given)) for name, given in rules.topics.items()},
         ),
-        topics=s.TopicSettings(layout=layout),
+        topics=TopicSettings(layout=layout),
     )
 
 

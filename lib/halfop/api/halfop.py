@@ -28,6 +28,7 @@ from halfop.sinks.topics import TopicTables
 from halfop.sql.query import queried
 from halfop.sql.views import make_views, names
 from halfop.upkeep.maintain import Step, maintain
+from halfop.upkeep.values import make_values
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.kernel import files_of
 from halfop.warehouse.lock import hold
@@ -159,14 +160,22 @@ class Halfop(Lands, Hanging):
 
     # ---- look after ----
 
-    def maintain(self, *, dry_run: bool = False) -> WithRows[Step]:
+    def maintain(
+        self, *, dry_run: bool = False, values: str | None = None, config: Path | None = None
+    ) -> WithRows[Step]:
         """Joins small files, trims rows by retention, and removes files that no run needs; a step a row.
+
+        `values` names a topic: nothing is done but to make its values again by its setting; if that infers the schema,
+        it is written into the file `config`.
 
         >>> wh.maintain(dry_run=True).rows
         []
         """
         with self._writing(**_FEW_TASKS) as there:
-            return WithRows(*maintain(files_of(there, "maintain"), self.settings, dry_run))
+            warehouse = files_of(there, "maintain")
+            if values is not None:
+                return WithRows(make_values(warehouse, self.settings, values, config), [])
+            return WithRows(*maintain(warehouse, self.settings, dry_run))
 
     def examine(self, *, deep: bool = False, repair: bool = False) -> Summary:
         """Looks for damage in the tables' logs and files, and repairs it; status 3 if something is left to do.

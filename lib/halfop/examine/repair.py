@@ -25,7 +25,7 @@ from halfop.planning.plan import PLAN_APP, arrived, plan_of
 from halfop.planning.run import Run
 from halfop.runs.record import found_run, last_run, still_owed
 from halfop.settings.model import Settings
-from halfop.sinks.messages import in_tables_columns, messages
+from halfop.sinks.messages import in_tables_columns, messages, of_target
 from halfop.sinks.targets import WHOLE_TABLES, Target, WholeMessages, targets
 from halfop.sinks.write import rejects
 from halfop.warehouse.damage import TableOnDisk
@@ -241,7 +241,7 @@ def missing(warehouse: KernelWarehouse, run: Run, written: RowsWritten) -> list[
     """The tables that have fewer messages of a closed run than it decided."""
     digest = Digest.of(warehouse, run.run_id)
     owed = still_owed(warehouse, run.run_id)
-    every = [target for target in targets(warehouse, run, digest) if target.name not in owed]
+    every = [target for target in targets(warehouse, run, digest, again=True) if target.name not in owed]
     counted = [(target, target.rows - written.of(target.path, run.run_id)) for target in every]
     return [(target, Missing(target.path, run.run_id, few)) for target, few in counted if few > 0]
 
@@ -259,14 +259,16 @@ def _append_missing(warehouse: KernelWarehouse, run: Run, target: Target) -> int
     """The bodies are those of the newest version: they may have landed again since the run."""
     now = replace(run, inputs=dict(run.inputs) | {"half_messages": warehouse.version("half_messages")})
     whole = WholeMessages(warehouse, now, Digest.of(warehouse, run.run_id).of_any_landing, {0: target}, warehouse.stage)
-    if warehouse.version(target.path) == NO_TABLE:
+    if target.unfit:
+        raise target.unfit
+    if warehouse.log.complete(warehouse.path(target.path), target.spec) is None:
         warehouse.log.create(warehouse.path(target.path), target.spec)
     queue, offset = _PLACES[target.decision]
     there = warehouse.read(target.path, where=equal("run_id", run.run_id))
     keys = there.select(F.col(offset).alias("queue_offset"), F.col(queue).alias("queue_id"), "broker_name")
     with Kept(warehouse.stage) as kept:
         rows = messages(whole).join(keys, HALF_KEY, "left_anti").dropDuplicates(HALF_KEY)
-        rows = kept.persisted(in_tables_columns(rows, whole))
+        rows = kept.persisted(of_target(in_tables_columns(rows, whole), whole, 0))
         number = rows.count()
         if number:
             append_lost(warehouse, target.path, rows, Marker(target.app, run.run_id))

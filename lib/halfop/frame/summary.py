@@ -77,6 +77,7 @@ class JobFields(TypedDict, total=False):
     oldest_open_seconds: float | None
     queues_behind: Mapping[str, str]
     rejected: Counts
+    value_errors: Counts
     owed: list[str]
     commit_latency: dict[str, Any]
     differs: Counts

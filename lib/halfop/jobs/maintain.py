@@ -14,15 +14,23 @@ from halfop.upkeep.maintain import Step
 
 class MaintainOptions(Options):
     dry_run: bool
+    values: str | None
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="show what would be removed, and change nothing")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--dry-run", action="store_true", help="show what would be removed, and change nothing")
+    either.add_argument(
+        "--values",
+        metavar="TOPIC",
+        help="only make the values of a topic again by topics.TOPIC.value, or find its schema if that is `infer`",
+    )
 
 
 def _run(context: Context, args: MaintainOptions) -> Summary:
-    done = of_job("maintain", context).maintain(dry_run=args.dry_run)
-    context.output.tables(Table([field.name for field in fields(Step)], [step.cells for step in done.rows]))
+    done = of_job("maintain", context).maintain(dry_run=args.dry_run, values=args.values, config=args.config)
+    if args.values is None:
+        context.output.tables(Table([field.name for field in fields(Step)], [step.cells for step in done.rows]))
     return done.summary
 
 
@@ -32,8 +40,8 @@ JOB = Job(
     "disk a table is locked for its own commit alone. Nothing newer than what the last closed run has read is touched.",
     _run,
     _arguments,
-    examples=("--dry-run", "--wait 10m", "--set retention.verify=7d --set retention.landed=30d"),
-    pages=("operate.md", "settings.md"),
+    examples=("--dry-run", "--wait 10m", "--set retention.verify=7d --set retention.landed=30d", "--values orders"),
+    pages=("operate.md", "settings.md", "topics.md"),
     measured=lambda args: None if args.dry_run else "maintain",
     options=MaintainOptions,
 )

@@ -6,7 +6,7 @@ Delta skips the files of other runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, reduce
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, millis
 from halfop.frame.units import EPOCH
 from halfop.rules.reasons import Reason
-from halfop.warehouse.schema import REJECTED
+from halfop.warehouse.schema import REJECTED, VALUE_ERROR
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
 
@@ -164,7 +164,23 @@ class Queries:
 
     def topics(self) -> Results:
         topics = self._ended("COMMIT").groupBy("real_topic").agg(F.count("*").alias("n"))
-        return {"topics": _top(topics, "real_topic", F.col("n")).collect()}
+        found = _top(topics, "real_topic", F.col("n")).collect()
+        return {"topics": found, "misfits": self._misfits([row["real_topic"] for row in found])}
+
+    def _misfits(self, topics: Sequence[str]) -> Rows:
+        """Returns how many messages of these topics have no value, of those whose tables have values."""
+        known = {row["topic"]: f"topics/{row['directory']}" for row in self.warehouse.rows("topics_index")}
+        paths = {topic: known[topic] for topic in topics if topic in known}
+        window = between("run_id", self.first, self.planned)
+        parts = [
+            self.warehouse.read(path, where=window).select(F.lit(topic).alias("topic"), VALUE_ERROR)
+            for topic, path in paths.items()
+            if VALUE_ERROR in self.warehouse.spec(path).names
+        ]
+        if not parts:
+            return []
+        rows = reduce(DataFrame.unionByName, parts).where(F.col(VALUE_ERROR).isNotNull())
+        return rows.groupBy("topic").agg(F.count("*").alias("n")).orderBy("topic").collect()
 
     # ---- discarded ----
 

@@ -208,7 +208,11 @@ def _latency(found: Figures) -> Content:
 
 def _topics(found: Figures) -> Content:
     bars = [g.Bar(row["real_topic"] or "(none)", row["n"], u.count(row["n"]), "commit") for row in found["topics"]]
-    return [g.bars("Committed messages by topic", bars) if bars else p.nothing(_NO_COMMIT)]
+    misfits = [
+        p.paragraph(f"{u.plural(row['n'], 'message')} of {row['topic']} without a value: value_error says why.")
+        for row in found["misfits"]
+    ]
+    return [g.bars("Committed messages by topic", bars) if bars else p.nothing(_NO_COMMIT), *misfits]
 
 
 # ---- checks ----

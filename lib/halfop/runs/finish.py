@@ -55,7 +55,8 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         with summary.phase("apply"):
             rejecting = (lambda: plan or planned(arrivals, summary)) if hidden_rejects else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
-        add_counts(summary.rows_written, applied.rows)
+        _report_written(summary, applied)
+        _note_unread(run, digest, summary)
     if applied.failed:
         report_failed(summary, applied.failed)
         return
@@ -87,6 +88,20 @@ def planned(arrivals: Arrivals, summary: Summary) -> Plan:
 def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
     lines = {sink: log_failure(log, f"sink {sink}", error) for sink, error in failed.items()}
     summary.add_failed("failed_sinks", lines, all(map(is_transient, failed.values())))
+
+
+def _report_written(summary: Summary, applied: Applied) -> None:
+    """Counts rows, and messages that do not fit their topics' settings: those are delivered all the same."""
+    add_counts(summary.rows_written, applied.rows)
+    if applied.value_errors:
+        add_counts(summary.extra.setdefault("value_errors", {}), applied.value_errors)
+
+
+def _note_unread(run: Run, digest: Digest, summary: Summary) -> None:
+    for topic, setting in run.settings.topics.values.items():
+        if setting.infers and topic in digest.topics:
+            note = f"{topic} was delivered without values, because its schema is `infer`: maintain --values {topic}"
+            summary.notes += [] if note in summary.notes else [note]
 
 
 def _report_latency(summary: Summary, latency: Latency) -> None:
@@ -169,7 +184,7 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
         sinks = [debt.sink for debt in debts]
         with logged_with(run_id=run_id):
             applied = _write(warehouse, run_id, sinks)
-            add_counts(summary.rows_written, applied.rows)
+            _report_written(summary, applied)
             if applied.failed:
                 report_failed(summary, applied.failed)
                 return tuple(owed)

@@ -25,7 +25,7 @@ from halfop.rules import VERSION
 from halfop.runs.finish import counts_of_rejects, finish, pay, planned, refuse_unknown_topics
 from halfop.runs.record import last_run, wall_clock, write_opened
 from halfop.settings.model import RuleSettings, Settings
-from halfop.sinks.targets import make_sinks
+from halfop.sinks.targets import make_sinks, refuse_unfit
 from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
@@ -213,6 +213,7 @@ def _runs(warehouse: Warehouse, request: Request, last: Run | None, summary: Sum
     if summary.status:
         return
     with summary.phase("open"):
+        refuse_unfit(warehouse, request.settings)
         run = _open(warehouse, request, last)
     yield run
     if last := _finish_open(warehouse, request, summary):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -9,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, MapType
+from pyspark.sql.types import BinaryType, MapType, StructType
 
 from halfop.frame.errors import UsageError
 from halfop.frame.log import logged_with
@@ -21,9 +22,9 @@ from halfop.rules import VERSION
 from halfop.runs.finish import planned
 from halfop.runs.record import OPEN_APP, found_run, still_owed
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.targets import WHOLE_TABLES, Target, WholeMessages, targets
+from halfop.sinks.targets import WHOLE_TABLES, Target, WholeMessages, targets, value_of
 from halfop.sinks.write import rejects
-from halfop.warehouse.schema import REJECTED, table
+from halfop.warehouse.schema import REJECTED, VALUE, table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import equal
@@ -104,7 +105,9 @@ def _compared_messages(
     warehouse: Warehouse, run: Run, digest: Digest, owed: Collection[str], summary: Summary
 ) -> list[Difference]:
     """Compares the messages in all tables that got some of the run, or that may have some though they should not."""
-    every = targets(warehouse, run, digest)
+    every = targets(warehouse, run, digest, again=True)
+    for unfit in [target.unfit for target in every if target.unfit]:
+        raise unfit
     due = dict(enumerate(target for target in every if target.name not in owed))
     tables = due | dict(enumerate(_others(warehouse, run.run_id, every), len(due)))
     if not tables:
@@ -145,7 +148,10 @@ def _of_run(warehouse: Warehouse, name: str, run_id: int) -> DataFrame:
 def _messages(warehouse: Warehouse, targets: Mapping[int, Target], run_id: int) -> DataFrame:
     """Rows of the run in the tables, each with its table's number."""
     frames = [
-        _of_run(warehouse, target.path, run_id).withColumn(TARGET, F.lit(number)) for number, target in targets.items()
+        _of_run(warehouse, target.path, run_id)
+        .withColumn(TARGET, F.lit(number))
+        .withColumnRenamed(VALUE, value_of(number))
+        for number, target in targets.items()
     ]
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
 
@@ -170,7 +176,7 @@ def _compared(summary: Summary, names: Mapping[int, str], expected: DataFrame, r
 
 
 def _side(rows: DataFrame, side: int) -> DataFrame:
-    """Returns one side as rows that can be grouped: bodies by their digest, maps as sorted entries."""
+    """Returns one side as rows that can be grouped: bodies by their digest, maps as sorted entries, values as JSON."""
     given = [_comparable(rows, name) for name in rows.columns]
     target = [] if TARGET in rows.columns else [F.lit(0).alias(TARGET)]
     return rows.select(*given, *target, F.lit(side).cast("bigint").alias(_SIDE))
@@ -180,6 +186,8 @@ def _comparable(rows: DataFrame, name: str) -> Column:
     kind = rows.schema[name].dataType
     if isinstance(kind, BinaryType):
         return F.sha2(name, 256).alias(name)
+    if isinstance(kind, StructType) and name.startswith(VALUE):
+        return F.to_json(name, {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}).alias(name)
     return F.sort_array(F.map_entries(name)).alias(name) if isinstance(kind, MapType) else F.col(name)
 
 
@@ -208,4 +216,5 @@ def _differences(names: Mapping[int, str], rows: Sequence[Row]) -> list[Differen
 
 
 def _unlike(one: Row, other: Row) -> str:
-    return ", ".join(name for name in one.__fields__ if name != _SIDE and one[name] != other[name])
+    unlike = [name for name in one.__fields__ if name != _SIDE and one[name] != other[name]]
+    return ", ".join(re.sub(rf"^{VALUE}_\d+$", VALUE, name) for name in unlike)

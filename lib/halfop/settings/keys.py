@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from halfop.settings.model import Settings
+from halfop.settings.topics import TopicOverride, TopicSettings
 
 Key = tuple[str, ...]
 
@@ -25,6 +26,8 @@ def _leaves(model: type[BaseModel], prefix: Key = ()) -> Iterator[tuple[Key, Fie
             yield from _leaves(field.annotation, path)
         else:
             yield path, field
+    if model is TopicSettings:
+        yield from _leaves(TopicOverride, (*prefix, "<topic>"))
 
 
 def is_by_name(field: FieldInfo) -> bool:
@@ -65,6 +68,11 @@ def _covers(known: Key, path: Key) -> bool:
 
 def field_of(path: Key) -> FieldInfo | None:
     return next((field for known, field in KEYS.items() if len(known) == len(path) and _covers(known, path)), None)
+
+
+def of_all_topics(path: Key) -> bool:
+    """Returns whether the path goes on below a setting of all topics: no topic of that name has settings."""
+    return path[0] == "topics" and len(path) > 1 and path[1] in TopicSettings.model_fields
 
 
 def is_section(path: Key) -> bool:

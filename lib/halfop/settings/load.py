@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -26,12 +26,14 @@ from halfop.settings.keys import (
     Key,
     field_of,
     is_section,
+    of_all_topics,
     path_of_variable,
     type_of,
     variable,
     with_name_of,
 )
 from halfop.settings.model import Settings
+from halfop.settings.topics import schema_content
 from halfop.settings.values import names_secret, redacted
 
 _PREFIX = "HALFOP_"  # of every variable, so it makes none like another
@@ -65,10 +67,13 @@ class _Given:
 
 
 class _Layers:
-    """Values by path, later layers over earlier ones, and every problem found on the way."""
+    """Values by path, later layers over earlier ones, and every problem found on the way.
 
-    def __init__(self) -> None:
-        self.values: dict[Key, _Given] = {}
+    Paths of schemas that come from `source` begin at its folder.
+    """
+
+    def __init__(self, source: str = "") -> None:
+        self.source, self.values = source, dict[Key, _Given]()
         self.problems: list[str] = []
 
     def mapping(self, mapping: Mapping[object, object], source: str, prefix: Key = ()) -> None:
@@ -78,6 +83,8 @@ class _Layers:
                 self.problems.append(
                     f"{'.'.join(path)} ({source}): YAML reads the name {key!r} as no text: put it in quotes"
                 )
+            elif isinstance(value, Mapping) and "value" in value and of_all_topics(path):
+                self.no_topic(path, source)
             elif field_of(path) is not None:
                 self.values[path] = _Given(value, _shown(value), source)
             elif not is_section(path):
@@ -85,10 +92,19 @@ class _Layers:
             elif isinstance(value, Mapping):
                 self.mapping(value, source, path)
             elif value is not None:
-                self.problems.append(f"{'.'.join(path)} ({source}): expected settings under it, given {_shown(value)}")
+                near = nearest(path[-1], [known[-1] for known in KEYS if known[:-1] == path[:-1]])
+                meant = "" if near is None else f"; the nearest known one is {'.'.join((*path[:-1], near))}"
+                name = ".".join(path)
+                self.problems.append(f"{name} ({source}): expected settings under it, given {_shown(value)}{meant}")
+
+    def no_topic(self, path: Key, source: str) -> None:
+        name = ".".join(path[:2])
+        self.problems.append(f"{name} ({source}): is a setting of all topics, so a topic of that name can have none")
 
     def text(self, path: Key, text: str, source: str) -> None:
-        if (field := field_of(path)) is not None:
+        if len(path) > 2 and of_all_topics(path):
+            self.no_topic(path, source)
+        elif (field := field_of(path)) is not None:
             self.values[path] = _Given(_scalar(text, field), redacted(text), source)
         elif is_section(path):
             self.problems.append(f"{'.'.join(path)} ({source}): has settings under it: give one of those")
@@ -122,7 +138,21 @@ class _Layers:
         near = _near(".".join(path), [".".join(with_name_of(known, path)) for known in KEYS], ".")
         self.problems.append(f"{'.'.join(path)} ({source}): unknown key; {_told(near)}")
 
+    def read_schemas(self) -> None:
+        for path, given in self.values.items():
+            if path[0] == "topics" and path[2:] == ("value", "schema") and isinstance(given.value, str):
+                form = self.values.get((*path[:-1], "format"))
+                folder = Path(self.source).parent if given.source == self.source else Path()
+                try:
+                    text = schema_content(form and form.value, given.value, folder)
+                except (OSError, ValueError) as error:
+                    why = getattr(error, "strerror", None) or error
+                    self.problems.append(f"{'.'.join(path)} ({given.source}): {given.shown} can't be read: {why}")
+                else:
+                    self.values[path] = replace(given, value=text)
+
     def settings(self) -> Settings:
+        self.read_schemas()
         tree: dict[str, Any] = {}
         for path, given in self.values.items():
             section = tree
@@ -219,8 +249,8 @@ def load_settings(
     A UsageError names every problem.
     """
     environ = os.environ if environ is None else environ
-    layers = _Layers()
     source, mapping = _read_config(config, environ)
+    layers = _Layers(source)
     layers.mapping(mapping, source)
     for name in sorted(environ):
         if name.startswith(_PREFIX) and name not in RESERVED_VARIABLES and not SERVICE_LINK.fullmatch(name):

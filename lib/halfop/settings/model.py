@@ -13,6 +13,7 @@ from halfop.frame.errors import HalfopError, UsageError
 from halfop.settings.business import RECORDED, ResolveSettings
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.home import checkout
+from halfop.settings.topics import TopicSettings
 from halfop.settings.values import (
     Ask,
     Duration,
@@ -137,19 +138,6 @@ class LandingSettings(Section):
     connect_timeout: Duration = duration("5s", "How long a connection to a running broker may take.")
     answer_timeout: Duration = duration("15s", "How long a running broker may take for an answer.")
     give_up_after: Duration = duration("60s", "How long one request is tried again, with new connections.")
-
-
-class TopicSettings(Section):
-    """The tables of the real topics."""
-
-    layout: Literal["per_topic", "single"] = Field(
-        default="per_topic",
-        description="`per_topic`: one table a real topic. `single`: one table `real_topics`, for hundreds of topics.",
-    )
-    threads: int = Field(default=8, ge=1, description="How many topic tables are written at the same time.")
-    decompress: bool = Field(
-        default=False, description="Whether bodies that producers compressed are written decompressed."
-    )
 
 
 class RunSettings(Section):

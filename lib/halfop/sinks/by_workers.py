@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from halfop.columns.keys import ByKey
 from halfop.planning.counts import covers
 from halfop.sinks.messages import trimmed_before_those
-from halfop.sinks.targets import HALF, About, Target, WholeMessages, projected
+from halfop.sinks.projections import HALF, About, Form, projected
+from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import arrow_schema, searched
@@ -69,7 +70,7 @@ def _share(
 def _place(store: KernelWarehouse, whole: WholeMessages, target: Target) -> TablePlace:
     topic = target.topic if target.decision == "COMMIT" and whole.a_table_a_topic else None
     folder = store.uri(target.path)
-    return TablePlace(target.decision, topic, folder, target.spec.names, searched(target.spec))
+    return TablePlace(Form(target.decision, target.reading), topic, folder, target.spec.names, searched(target.spec))
 
 
 _REPEATING = ["broker_name", "producer_group", "real_topic", "born_host", "store_host"]
@@ -87,7 +88,7 @@ _DECIDED = [
 class TablePlace(NamedTuple):
     """A table that rows go to: its folder, its columns, and those whose bounds are kept."""
 
-    decision: str
+    form: Form
     topic: str | None  # None: of all topics
     folder: str
     columns: Sequence[str]
@@ -134,7 +135,7 @@ def _decided(share: BodyShare, disk: Disk, low: int, high: int) -> ByKey:
 
 def _mine(batch: pa.RecordBatch, share: BodyShare, low: int, high: int) -> pa.Array:
     """The decisions of this run, for one of these tables, about messages that landed once."""
-    wanted = pa.array(sorted({place.decision for place in share.places.values()}))
+    wanted = pa.array(sorted({place.form.decision for place in share.places.values()}))
     offsets = batch["queue_offset"]
     near = pc.and_(pc.greater_equal(offsets, low), pc.less_equal(offsets, high))
     plain = pc.and_(pc.invert(batch["repeated"]), pc.is_null(batch["copy_offset"]))
@@ -168,9 +169,9 @@ def _with_decisions(rows: pa.RecordBatch, decisions: pa.RecordBatch) -> pa.Recor
 def _places(decisions: pa.Array, topics: pa.DictionaryArray, places: Mapping[int, TablePlace]) -> npt.NDArray[np.int64]:
     """The number of the place that each row goes to; -1 if its table has it already."""
     found = np.full(len(decisions), -1)
-    for decision in {place.decision for place in places.values()}:
+    for decision in {place.form.decision for place in places.values()}:
         mine = pc.equal(decisions, decision).to_numpy(zero_copy_only=False)
-        of_topic = {p.topic: n for n, p in places.items() if p.decision == decision}
+        of_topic = {p.topic: n for n, p in places.items() if p.form.decision == decision}
         if None in of_topic:
             found[mine] = of_topic[None]
         else:
@@ -181,5 +182,5 @@ def _places(decisions: pa.Array, topics: pa.DictionaryArray, places: Mapping[int
 
 def _as_table(rows: pa.RecordBatch, place: TablePlace, about: About) -> pa.RecordBatch:
     """The table's columns; texts that repeat stay dictionaries."""
-    columns = projected(rows, place.decision, about)
+    columns = projected(rows, place.form, about)
     return pa.RecordBatch.from_arrays([columns[name] for name in place.columns], names=list(place.columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -15,8 +15,10 @@ from halfop.columns.keys import HALF_KEY, made_of, present
 from halfop.planning.counts import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY, read_copies
-from halfop.sinks.targets import Target, WholeMessages, projected_each
+from halfop.sinks.projections import projected_each
+from halfop.sinks.targets import WholeMessages
 from halfop.warehouse.parquet import arrow_schema
+from halfop.warehouse.schema import VALUE
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import trimmed_before
 from halfop.warehouse.where import equal
@@ -33,21 +35,35 @@ def messages(whole: WholeMessages, once: bool = True) -> DataFrame:
 
 
 def in_tables_columns(rows: DataFrame, whole: WholeMessages) -> DataFrame:
-    """Those rows with the columns of all tables; those that a row's table lacks are null."""
-    struct, about, given = _all_columns(whole.due), whole.about, whole.columns
+    """Those rows with the columns of all tables; those that a row's table lacks are null.
+
+    Each table with values has a column of its own for them: `of_target` takes it.
+    """
+    struct, forms, about, given = _all_columns(whole), whole.forms, whole.about, whole.columns
     kind = pa.struct(list(arrow_schema(struct)))
 
     def project(batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = projected_each(batch.select(given), kind, about).flatten()
+        columns = projected_each(batch.select(given), batch[TARGET], kind, forms, about).flatten()
         return pa.RecordBatch.from_arrays([batch[TARGET], *columns], names=[TARGET, *kind.names])
 
     with_target = StructType([StructField(TARGET, IntegerType()), *struct])
     return made_of(rows.select(TARGET, *given), project, with_target)
 
 
-def _all_columns(due: Mapping[int, Target]) -> StructType:
-    fields = {field.name: field for target in due.values() for field in target.spec.struct}
+def _all_columns(whole: WholeMessages) -> StructType:
+    fields: dict[str, StructField] = {}
+    for number, target in whole.due.items():
+        for each in target.spec.struct:
+            name = whole.forms[number].value if each.name == VALUE else each.name
+            fields[name] = StructField(name, each.dataType, True, each.metadata)
     return StructType(list(fields.values()))
+
+
+def of_target(rows: DataFrame, whole: WholeMessages, number: int) -> DataFrame:
+    """One table's rows of those, in its form."""
+    own = {VALUE: F.col(whole.forms[number].value).alias(VALUE)} if whole.due[number].reading else {}
+    names = whole.due[number].spec.names
+    return rows.where(F.col(TARGET) == number).select(*[own.get(name, name) for name in names])
 
 
 def _numbered(whole: WholeMessages, rows: DataFrame) -> DataFrame:

@@ -19,18 +19,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from halfop.columns.keys import in_one
 from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import writing_tasks, written_by_workers
-from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.targets import Target, WholeMessages, projected, refuse_lost
+from halfop.sinks.messages import TARGET, in_tables_columns, messages, of_target
+from halfop.sinks.projections import Form, projected
+from halfop.sinks.targets import Target, WholeMessages, refuse_lost
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import write_files
 from halfop.warehouse.reading import FEW
 from halfop.warehouse.rows import Kept
-from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.schema import VALUE_ERROR, TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.table_files import STAGING, staging_folder, write_apart
 from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
@@ -50,18 +52,22 @@ def _write_each(store: Warehouse, whole: WholeMessages) -> dict[str, Exception]:
     """Lets Spark write each target from rows that are computed once."""
     with Kept(whole.stage) as kept:
         rows = kept.persisted(in_tables_columns(messages(whole), whole))
-        numbers = {row[TARGET]: row["count"] for row in rows.groupBy(TARGET).count().collect()}
+        errors = F.count(VALUE_ERROR) if VALUE_ERROR in rows.columns else F.lit(0)
+        counted = rows.groupBy(TARGET).agg(F.count("*").alias("rows"), errors.alias("errors")).collect()
+        unfit = {row[TARGET]: row["errors"] for row in counted}
         return _committed(
             whole,
-            numbers,
-            lambda n, target: partial(_append, store, whole.run.run_id, target, rows.where(f"{TARGET} = {n}")),
+            {row[TARGET]: row["rows"] for row in counted},
+            lambda n, target: partial(_append, store, whole, target, of_target(rows, whole, n), unfit.get(n, 0)),
         )
 
 
-def _append(store: Warehouse, run_id: int, target: Target, rows: DataFrame) -> None:
+def _append(store: Warehouse, whole: WholeMessages, target: Target, rows: DataFrame, errors: int) -> None:
     if (marker := store.marker(target.path, target.app)) >= 0:
         refuse_lost(store, target, marker)
-    store.commit(target.path, rows.select(*target.spec.names), Marker(target.app, run_id))
+    spec = target.spec if target.reading else None
+    store.commit(target.path, rows, Marker(target.app, whole.run.run_id), spec)
+    whole.count_errors(target, errors)
 
 
 def _write_files(store: KernelWarehouse, whole: WholeMessages) -> dict[str, Exception]:
@@ -80,7 +86,7 @@ def _write_files(store: KernelWarehouse, whole: WholeMessages) -> dict[str, Exce
             n: sum(json.loads(file.stats or "{}")["numRecords"] for file in files) for n, files in staged.items()
         }
         return _committed(
-            whole, numbers, lambda n, target: _committing(store, run.run_id, target, partial(_moved, store, staged[n]))
+            whole, numbers, lambda n, target: _committing(store, whole, target, partial(_moved, store, staged[n]))
         )
     finally:
         store.files.remove(folder)
@@ -100,8 +106,25 @@ def _staged(store: KernelWarehouse, whole: WholeMessages, folder: str) -> dict[i
 def _staged_by_spark(
     store: KernelWarehouse, whole: WholeMessages, folder: str, rows: DataFrame
 ) -> dict[int, list[DataFile]]:
+    """Tables with values are written one after the other: their files have columns of the same name."""
     rows = in_tables_columns(rows.coalesce(writing_tasks(store, whole)), whole)
-    searched = sorted({column for target in whole.due.values() for column in target.spec.stats})
+    valued = [n for n, target in whole.due.items() if target.reading]
+    if not valued:
+        return _staged_together(store, whole, folder, rows)
+    with Kept(whole.stage) as kept:
+        rows = kept.persisted(rows)
+        others = rows.where(~F.col(TARGET).isin(valued)).drop(VALUE_ERROR, *(whole.forms[n].value for n in valued))
+        staged = _staged_together(store, whole, f"{folder}/others", others)
+        for n in valued:
+            own = of_target(rows, whole, n).withColumn(TARGET, F.lit(n))
+            staged |= _staged_together(store, whole, f"{folder}/{n}", own)
+    return staged
+
+
+def _staged_together(
+    store: KernelWarehouse, whole: WholeMessages, folder: str, rows: DataFrame
+) -> dict[int, list[DataFile]]:
+    searched = sorted({column for target in whole.due.values() for column in target.spec.stats} & {*rows.columns})
     staged: dict[int, list[DataFile]] = {}
     for file in write_apart(store.files, rows, folder, [TARGET], searched):
         staged.setdefault(int(file.partition[TARGET]), []).append(replace(file, partition={}))
@@ -110,16 +133,17 @@ def _staged_by_spark(
 
 def _write_few(store: KernelWarehouse, whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:
     """Writes rows that are here straight into each target's folder."""
-    run_id, parts = whole.run.run_id, {n: rows.filter(pc.equal(rows[TARGET], n)) for n in whole.due}
+    parts = {n: rows.filter(pc.equal(rows[TARGET], n)) for n in whole.due}
     return _committed(
         whole,
         {n: len(part) for n, part in parts.items()},
-        lambda n, target: _committing(store, run_id, target, partial(_write_part, store, whole, parts[n])),
+        lambda n, target: _committing(store, whole, target, partial(_write_part, store, whole, parts[n])),
     )
 
 
 def _write_part(store: KernelWarehouse, whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
-    columns = projected(in_one(part.select(whole.columns)), target.decision, whole.about)
+    form = Form(target.decision, target.reading)
+    columns = projected(in_one(part.select(whole.columns)), form, whole.about)
     rows = pa.table({name: columns[name] for name in target.spec.names})
     return write_files(store.files, store.path(target.path), target.spec, rows)
 
@@ -170,7 +194,7 @@ def all_at_once(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[s
 
 
 def _committing(
-    warehouse: KernelWarehouse, run_id: int, target: Target, files: Callable[[Target], list[DataFile]]
+    warehouse: KernelWarehouse, whole: WholeMessages, target: Target, files: Callable[[Target], list[DataFile]]
 ) -> Callable[[], None]:
     """Commits the files that `files` puts into the target's folder, unless the run's rows are in the table."""
 
@@ -178,12 +202,21 @@ def _committing(
         path, marker = warehouse.path(target.path), warehouse.marker(target.path, target.app)
         if marker >= 0:
             refuse_lost(warehouse, target, marker)
-        if marker >= run_id:
+        if marker >= whole.run.run_id:
             return
         with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files
-            warehouse.log.commit_files(path, target.spec, files(target), (target.app, run_id))
+            made = files(target)
+            warehouse.log.commit_files(path, target.spec, made, (target.app, whole.run.run_id))
+            whole.count_errors(target, sum(map(_errors, made)) if target.reading else 0)
 
     return commit
+
+
+def _errors(file: DataFile) -> int:
+    """The number of messages in a file that do not fit."""
+    stats = json.loads(file.stats or "{}")
+    rows = int(stats["numRecords"])
+    return rows - int(stats["nullCount"].get(VALUE_ERROR, rows))
 
 
 def _moved(warehouse: KernelWarehouse, staged: Sequence[DataFile], target: Target) -> list[DataFile]:

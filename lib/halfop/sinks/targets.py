@@ -1,174 +1,35 @@
-"""The tables that a run writes to beside `decisions`, and the rows of those that get whole messages.
-
-Rows are made of Arrow columns, so a worker that reads files, a query of Spark's and this process write the same.
-"""
+"""The tables that a run writes to beside `decisions`, and the whole messages that it writes there."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from halfop.frame.errors import LostRows
+from halfop.frame.errors import LostRows, UsageError
 from halfop.planning.digest import Digest
-from halfop.planning.run import Run, counts_delivered_at
-from halfop.rocketmq import names
-from halfop.rocketmq.message import COMPRESSED, FLAGS, decompressed
+from halfop.planning.run import Run
+from halfop.settings.model import Settings
+from halfop.sinks.projections import HALF, PAYLOAD, About, Form
+from halfop.sinks.rebuilt import rebuilt_by
+from halfop.values.columns import UnfitTable, form_of
+from halfop.values.reading import Reading
 from halfop.warehouse.lock import hold_rejected
-from halfop.warehouse.maps import without
 from halfop.warehouse.rows import Stage
-from halfop.warehouse.schema import REJECTED, TableSpec, comment, directories, table
+from halfop.warehouse.schema import OF_A_TOPIC, REJECTED, VALUE, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import Where
 
-# The columns that each takes from the decision, besides the half message.
-PAYLOAD = {"COMMIT": ["op_queue_offset"], "DISCARD": ["check_times", "reason"], "CHECK": ["check_times"]}
-
-_SHARED = ["broker_name", "body", "commit_log_offset", "offset_msg_id", "uniq_key", "producer_group", "real_topic"]
-_AS_STORED = ["born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times", "flag"]
-_AS_LANDED = [*_AS_STORED, "tags", "keys"]
-_PLACE = ["queue_id", "queue_offset", "real_queue_id", "sys_flag", "properties"]
-HALF = [*_SHARED, *_AS_LANDED, *_PLACE, "landed_at"]
-_KEPT_BACK = pa.array(names.NOT_DELIVERED)
-_INSTANT = pa.timestamp("us", tz="UTC")
-
-Columns = Mapping[str, pa.Array]
-
-
-class About(NamedTuple):
-    """The values of a run in its rows; `now` in epoch microseconds. `delivered`: see `Run`, and the rule for others."""
-
-    run_id: int
-    now: int
-    decompress: bool
-    delivered: Mapping[str, bool]
-    others_delivered: bool
-
-    @staticmethod
-    def of(run: Run) -> About:
-        others = counts_delivered_at(run.settings.rules.count)
-        return About(run.run_id, run.now_micros, run.settings.topics.decompress, dict(run.delivered), others)
-
-    def counts_later(self, brokers: pa.Array) -> pa.Array:
-        """Returns 1 if a question does not count yet, 0 if the decision has counted it."""
-        found = [self.delivered.get(broker, self.others_delivered) for broker in brokers.to_pylist()]
-        return pa.array(found, pa.bool_()).cast(pa.int32())
-
-
-def projected(rows: pa.RecordBatch, decision: str, about: About) -> dict[str, pa.Array]:
-    """The columns of the table that gets messages decided so, from half messages with what the decision adds."""
-    return _PROJECTIONS[decision](dict(zip(rows.schema.names, rows.columns, strict=True)), about)
-
-
-def projected_each(rows: pa.RecordBatch, kind: pa.StructType, about: About) -> pa.StructArray:
-    """The columns for rows of several decisions, in their order; a column that a row's decision lacks is null."""
-    decisions = rows["decision"].cast(pa.string())
-    parts, places = [], []
-    for decision in decisions.unique().to_pylist():
-        mine = np.flatnonzero(pc.equal(decisions, decision).to_numpy(zero_copy_only=False))
-        of_mine = rows.take(pa.array(mine))
-        columns = projected(of_mine, decision, about)
-        nulls = {field.name: pa.nulls(len(mine), field.type) for field in kind}
-        cells = [(nulls | columns)[field.name].cast(field.type) for field in kind]
-        parts.append(pa.StructArray.from_arrays(cells, fields=list(kind)))
-        places.append(mine)
-    if not parts:
-        return pa.array([], kind)
-    order = np.argsort(np.concatenate(places), kind="stable")
-    return pa.concat_arrays(parts).take(pa.array(order))
-
-
-# ---- each table's columns ----
-
-
-def _committed(rows: Columns, about: About) -> dict[str, pa.Array]:
-    body, flag = rows["body"], pc.fill_null(rows["sys_flag"], 0)
-    if about.decompress:
-        body, flag = _decompressed(body, flag)
-    flag = pc.bit_wise_and(flag, pa.scalar(~names.TRANSACTION_TYPE_MASK, pa.int32()))
-    return _same(rows, "broker_name", *_AS_LANDED, "op_queue_offset") | {
-        "body": body,
-        "topic": rows["real_topic"],
-        "queue_id": rows["real_queue_id"],
-        "sys_flag": pc.bit_wise_or(flag, pa.scalar(names.TRANSACTION_COMMIT, pa.int32())),
-        "prepared_transaction_offset": rows["commit_log_offset"],
-        "transaction_id": rows["uniq_key"],
-        "properties": without(rows["properties"], _KEPT_BACK),
-        "half_queue_id": rows["queue_id"],
-        "half_queue_offset": rows["queue_offset"],
-        **_by_run(len(body), about, "committed_at"),
-    }
-
-
-def _discarded(rows: Columns, about: About) -> dict[str, pa.Array]:
-    as_landed = _same(rows, *HALF, "reason", "check_times")
-    return as_landed | _by_run(len(rows["body"]), about, "discarded_at")
-
-
-def _requested(rows: Columns, about: About) -> dict[str, pa.Array]:
-    has_key = pc.not_equal(pc.fill_null(rows["uniq_key"], ""), "")
-    return _same(rows, *_SHARED, *_AS_STORED, "real_queue_id", "sys_flag", "properties") | {
-        "check_times": pc.add(rows["check_times"], about.counts_later(rows["broker_name"])),
-        "request_id": _request_ids(rows, about.run_id),
-        "msg_id": pc.if_else(has_key, rows["uniq_key"], rows["offset_msg_id"]),
-        "half_queue_id": rows["queue_id"],
-        "tran_state_table_offset": rows["queue_offset"],
-        **_by_run(len(rows["body"]), about, "requested_at"),
-    }
-
-
-_PROJECTIONS = {"COMMIT": _committed, "DISCARD": _discarded, "CHECK": _requested}
-
-
-def _same(rows: Columns, *columns: str) -> dict[str, pa.Array]:
-    return {column: rows[column] for column in columns}
-
-
-def _by_run(number: int, about: About, at: str) -> dict[str, pa.Array]:
-    return {
-        "run_id": pa.repeat(pa.scalar(about.run_id, pa.int64()), number),
-        at: pa.repeat(pa.scalar(about.now, pa.int64()), number).cast(_INSTANT),
-    }
-
-
-def _request_ids(rows: Columns, run_id: int) -> pa.Array:
-    """Returns the requests' ids, which are equal however often the run is replayed."""
-    keys = zip(*(rows[c].to_pylist() for c in ("broker_name", "queue_id", "queue_offset")), strict=True)
-    texts = ("/".join(map(str, (run_id, *key))) for key in keys)
-    return pa.array([hashlib.sha256(text.encode()).hexdigest() for text in texts], pa.string())
-
-
-# ---- cells ----
-
-
-def _decompressed(bodies: pa.Array, flags: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Bodies and flags without compression; both unchanged if there is none, or if it cannot be undone."""
-    undone = [
-        decompressed(body.as_py(), flag) if body.is_valid and flag & COMPRESSED else None
-        for body, flag in zip(bodies, flags.to_pylist(), strict=True)
-    ]
-    found = pa.array(undone, pa.binary())
-    plain = pc.bit_wise_and(flags, pa.scalar(~FLAGS, pa.int32()))
-    return pc.coalesce(found, bodies), pc.if_else(pc.is_valid(found), plain, flags)
-
-
-# ---- the tables ----
-
-
 log = logging.getLogger("halfop.reconcile")
 
 SINK_APP = "halfop.sink"
+TOPIC_APP = f"{SINK_APP}.topic"
 SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
 WHOLE_TABLES = ("real_topics", "trans_check_max_time", "check_requests")
 _MANY_NEW = 200
@@ -191,6 +52,8 @@ class Target:
     rows: int
     topic: str = ""
     is_new: bool = False  # a topic that `topics_index` lacks
+    reading: Reading | None = None
+    unfit: UnfitTable | None = None  # why it gets nothing
 
     @property
     def name(self) -> str:
@@ -207,9 +70,9 @@ def make_sinks(warehouse: Warehouse) -> None:
         warehouse.make(REJECTED)
 
 
-def targets(warehouse: Warehouse, run: Run, digest: Digest) -> list[Target]:
-    """The tables that get messages of the run."""
-    found = _topics(warehouse, run, digest) if "COMMIT" in digest.counts else []
+def targets(warehouse: Warehouse, run: Run, digest: Digest, again: bool = False) -> list[Target]:
+    """The tables that get messages of the run, or `again`, in their form now: values may have been made again."""
+    found = _topics(warehouse, run, digest, again) if "COMMIT" in digest.counts else []
     others = [decision for decision in ("DISCARD", "CHECK") if decision in digest.counts]
     return found + [_whole_table(digest, decision, SINK_TABLES[decision]) for decision in others]
 
@@ -218,17 +81,43 @@ def _whole_table(digest: Digest, decision: str, name: str) -> Target:
     return Target(decision, name, table(name), f"{SINK_APP}.{name}", digest.totals[decision])
 
 
-def _topics(warehouse: Warehouse, run: Run, digest: Digest) -> list[Target]:
+def _topics(warehouse: Warehouse, run: Run, digest: Digest, again: bool) -> list[Target]:
     if run.settings.topics.layout == "single":
         return [_whole_table(digest, "COMMIT", "real_topics")]
-    spec, app = table("real_topic"), f"{SINK_APP}.topic"
+    spec, app = table(OF_A_TOPIC), TOPIC_APP
     known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
     new = directories(digest.topics, known)
     every = known | new
-    return [
+    found = [
         Target("COMMIT", f"topics/{every[topic]}", replace(spec, comment=comment(topic)), app, n, topic, topic in new)
         for topic, n in digest.topics.items()
     ]
+    return [_with_values(warehouse, run, target, again) for target in found]
+
+
+def _with_values(warehouse: Warehouse, run: Run, target: Target, again: bool) -> Target:
+    """The target with the columns of its values, if its topic has a setting for them."""
+    setting = rebuilt_by(warehouse, target.path, run.run_id) if again else None
+    setting = setting or run.settings.topics.values.get(target.topic)
+    if setting is None or setting.infers:
+        return target
+    try:
+        spec, reading = form_of(target.topic, setting, warehouse.spec(target.path))
+    except UnfitTable as error:
+        return replace(target, unfit=error)
+    return replace(target, spec=replace(spec, comment=target.spec.comment), reading=reading)
+
+
+def refuse_unfit(warehouse: Warehouse, settings: Settings) -> None:
+    """Raises UsageError if a topic's setting cannot be used, or not with the values that its table has."""
+    values = {topic: setting for topic, setting in settings.topics.values.items() if not setting.infers}
+    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")} if values else {}
+    for topic, setting in values.items():
+        table_now = warehouse.spec(f"topics/{known[topic]}") if topic in known else table(OF_A_TOPIC)
+        try:
+            form_of(topic, setting, table_now)
+        except UnfitTable as error:
+            raise UsageError(str(error)) from error
 
 
 def index_topics(warehouse: Warehouse, run: Run, new: Sequence[Target]) -> None:
@@ -254,6 +143,11 @@ def refuse_lost(warehouse: Warehouse, target: Target, run_id: int) -> None:
             raise
 
 
+def value_of(number: int) -> str:
+    """The column of a table's values among rows of all tables."""
+    return f"{VALUE}_{number}"
+
+
 @dataclass(frozen=True)
 class WholeMessages:
     """The tables are known by numbers."""
@@ -263,6 +157,7 @@ class WholeMessages:
     digest: Digest
     due: Mapping[int, Target]
     stage: Stage  # of the bodies
+    value_errors: dict[str, int] = field(default_factory=dict)  # written messages that do not fit, by topic
 
     def read(self, name: str, version: int | None, where: Where | None) -> DataFrame:
         return self.stage.take(self.warehouse.found(name, version, where).rows)
@@ -281,6 +176,10 @@ class WholeMessages:
         """The columns that the tables' rows are made of."""
         return [*HALF, "decision", *self.payload]
 
+    def count_errors(self, target: Target, number: int) -> None:
+        if number:
+            self.value_errors[target.topic] = number
+
     @property
     def rows(self) -> int:
         return sum(self.digest.totals[decision] for decision in self.decisions)
@@ -288,6 +187,14 @@ class WholeMessages:
     @property
     def a_table_a_topic(self) -> bool:
         return self.run.settings.topics.layout == "per_topic"
+
+    @property
+    def forms(self) -> dict[int, Form]:
+        """The forms of the rows if they are together: values of two topics are of two types."""
+        return {
+            n: Form(each.decision, each.reading, value_of(n)) if each.reading else Form(each.decision)
+            for n, each in self.due.items()
+        }
 
     @property
     def about(self) -> About:

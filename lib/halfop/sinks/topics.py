@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 
@@ -46,4 +46,4 @@ class TopicTables:
             parts.append(self.warehouse.read(_SINGLE, None, equal("topic", topic)))
         if not parts:
             raise UsageError(f"{topic}: no message was committed to that topic{did_you_mean(topic, self.directories)}")
-        return reduce(DataFrame.unionByName, parts)
+        return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)

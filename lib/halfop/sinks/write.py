@@ -34,6 +34,7 @@ class Applied:
     failed: dict[str, Exception] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
+    value_errors: dict[str, int] = field(default_factory=dict)
 
 
 class Sinks:
@@ -64,6 +65,7 @@ class Sinks:
                     stage = Stage(self._warehouse.spark)  # bodies may be few whatever the run has looked at
                     whole = WholeMessages(self._warehouse, self._run, self._digest, due, stage)
                     result.failed.update(write_messages(whole))
+                    result.value_errors.update(whole.value_errors)
                 for target in due.values():
                     if target.name not in result.failed:
                         add_counts(result.rows, {SINK_TABLES[target.decision]: target.rows})
@@ -99,7 +101,9 @@ class Sinks:
                 result.failed[name] = error
         if due and not wanted(name):
             result.left_out.append(name)
-        return due and wanted(name)
+        elif due and target.unfit:
+            result.failed[name] = target.unfit
+        return due and wanted(name) and not target.unfit
 
 
 _NAMED = [("uniq_key ", "uniq_key"), (", group ", "producer_group"), (", real topic ", "real_topic")]

@@ -12,13 +12,15 @@ from itertools import chain
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from halfop.warehouse.connector import Connector, whole
+from halfop.warehouse.growth import as_it_is
 from halfop.warehouse.reading import FEW, parquet
 from halfop.warehouse.rows import FoundRows, Rows, arrow, frame_of
-from halfop.warehouse.schema import delta_table
+from halfop.warehouse.schema import TableSpec, delta_table
 from halfop.warehouse.spark_log import SparkLog
-from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse, no_rows, spec_of
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse, is_topic, no_rows, spec_of
 from halfop.warehouse.where import Where, equal
 
 _KEPT, _KEPT_BYTES = 16, 1 << 20  # results of reads, and the most bytes of each: some are asked for again and again
@@ -60,10 +62,15 @@ class SparkWarehouse(Warehouse):
 
     def holds(self, name: str, run_id: int) -> bool:
         version = self.version(name)
-        return version != NO_TABLE and not self._at(name, version, equal("run_id", run_id)).isEmpty()
+        return version != NO_TABLE and not self._at(name, version, equal("run_id", run_id), spec_of(name)).isEmpty()
 
     def replaced(self, name: str, after: int, upto: int) -> bool:
         return self.log.takes_files_away(self.path(name), after, upto)
+
+    def spec(self, name: str) -> TableSpec:
+        if not is_topic(name) or self.version(name) == NO_TABLE:
+            return spec_of(name)
+        return as_it_is(spec_of(name), self.log.columns(self.path(name)))
 
     # ---- reads ----
 
@@ -83,16 +90,17 @@ class SparkWarehouse(Warehouse):
         return found
 
     def _found(self, name: str, version: int, where: Where | None) -> FoundRows:
-        rows = self._at(name, version, where)
+        spec = self.spec(name)
+        rows = self._at(name, version, where, spec)
         if _is_wide(name):
             size = self.log.size(self.path(name), version)
             if size.files > FEW.files or size.bytes > FEW.bytes:
                 return FoundRows(rows, None)
-        return self._few(name, rows) or FoundRows(rows, None)
+        return self._few(rows, spec.struct) or FoundRows(rows, None)
 
-    def _at(self, name: str, version: int, where: Where | None) -> DataFrame:
+    def _at(self, name: str, version: int, where: Where | None, spec: TableSpec) -> DataFrame:
         """The rows of a version that meet the condition. To ask for its columns is a request: later ones lack none."""
-        spec, rows = spec_of(name), self.connector.read_as_it_is(self.path(name), version)
+        rows = self.connector.read_as_it_is(self.path(name), version)
         if version < self._whole.get(name, version + 1):
             found = whole(rows, spec)
             if found is rows:
@@ -100,9 +108,8 @@ class SparkWarehouse(Warehouse):
             rows = found
         return rows if where is None else rows.where(where.column(spec.struct))
 
-    def _few(self, name: str, rows: DataFrame) -> FoundRows | None:
+    def _few(self, rows: DataFrame, struct: StructType) -> FoundRows | None:
         """The rows, here; None if they are not few. Nobody has counted their files."""
-        struct = self.schema(name)
         few = arrow(rows.select(struct.names).limit(FEW.rows + 1), struct)
         return FoundRows(few, min(len(few), 1)) if len(few) <= FEW.rows else None
 
@@ -112,7 +119,7 @@ class SparkWarehouse(Warehouse):
         if before == NO_TABLE:
             return self.found(name, upto).rows
         rows = self.connector.added(self.path(name), spec_of(name), before, upto)
-        few = self._few(name, rows)
+        few = self._few(rows, spec_of(name).struct)
         return rows if few is None else few.rows
 
     def found_before(self, name: str, before: int, upto: int, where: Where) -> FoundRows:
@@ -121,7 +128,7 @@ class SparkWarehouse(Warehouse):
         spec = spec_of(name)
         rows = self.connector.before(self.path(name), spec, before, upto)
         rows = rows.where(where.column(spec.struct))
-        return self._few(name, rows) or FoundRows(rows, None)
+        return self._few(rows, spec.struct) or FoundRows(rows, None)
 
     # ---- writes ----
 
@@ -131,12 +138,22 @@ class SparkWarehouse(Warehouse):
             list(pool.map(lambda name: self.log.complete(self.path(name), spec_of(name)), missing))
         self._made.update(missing)
 
-    def commit(self, name: str, rows: Rows | Sequence[Mapping[str, object]], marker: Marker | None = None) -> None:
+    def commit(
+        self,
+        name: str,
+        rows: Rows | Sequence[Mapping[str, object]],
+        marker: Marker | None = None,
+        spec: TableSpec | None = None,
+    ) -> None:
         if isinstance(rows, Sequence) and not rows and marker is None:
             return
         frame = rows if isinstance(rows, DataFrame) else frame_of(self.spark, self.given(name, rows))
-        self.make(name)
-        self.connector.commit(self.path(name), spec_of(name), self.in_form(name, frame), marker)
+        if spec is None:
+            self.make(name)
+        else:
+            self.log.complete(self.path(name), spec)
+        form = spec or spec_of(name)
+        self.connector.commit(self.path(name), form, self.in_form(name, frame, form), marker)
 
     def join_files(self, name: str, version: int, most: int) -> None:
         """Joins the files of a table that has more of them."""

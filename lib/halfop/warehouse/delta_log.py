@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
 from halfop.frame.trouble import plainly
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.files import Files
-from halfop.warehouse.schema import TableSpec, delta_table
+from halfop.warehouse.growth import lacking
+from halfop.warehouse.schema import VALUE, TableSpec, delta_table
 from halfop.warehouse.sound import SoundTables
 from halfop.warehouse.spark_errors import is_java, removed_file
 from halfop.warehouse.tables import AlreadyWrittenError, refuse_forgetful
@@ -50,6 +52,11 @@ class Snapshot:
     features: Sequence[str]
     checkpoint: int  # with which its log begins; -1 if that begins with the first commit
     empty: Sequence[int]  # commits after it that have no bytes
+
+    @property
+    def struct(self) -> StructType:
+        """The columns."""
+        return StructType.fromJson(json.loads(self.schema))
 
     def is_plain(self, spec: TableSpec) -> bool:
         """Returns whether the files of a table are all that it takes to read it: no column mapping, our own partitions.
@@ -241,11 +248,11 @@ class DeltaLog:
         snapshot = self.snapshot(path)
         if snapshot is None:
             return None
-        later = [column for column in spec.columns if column.name not in snapshot.names]
+        has_all = set(spec.names) <= set(snapshot.names)
+        later = [] if has_all and VALUE not in spec.names else lacking(snapshot.struct, spec)
         if later:
-            added = ", ".join(column.ddl for column in later)
-            log.info("%s gets new columns: %s", path, ", ".join(column.name for column in later))
-            self._spark.sql(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({added})")
+            log.info("%s gets new columns: %s", path, ", ".join(later))
+            self._spark.sql(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({', '.join(later)})")
         return snapshot
 
     def takes_files(self, path: str, spec: TableSpec) -> bool:

@@ -18,12 +18,13 @@ from halfop.warehouse.connector import Connector
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files, refuse_unsafe
+from halfop.warehouse.growth import as_it_is
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, write_files
 from halfop.warehouse.reading import ANY, FewRows, TableFiles, limits, rows_of
 from halfop.warehouse.rows import FoundRows, Rows, frame_of
-from halfop.warehouse.schema import table
+from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
-from halfop.warehouse.tables import NO_TABLE, AlreadyWrittenError, Marker, Warehouse, no_rows, spec_of
+from halfop.warehouse.tables import NO_TABLE, AlreadyWrittenError, Marker, Warehouse, is_topic, no_rows, spec_of
 from halfop.warehouse.where import Where
 
 _FEWEST_ROWS_A_TASK, _MOST_ROWS_A_TASK = 50_000, 1_000_000
@@ -90,13 +91,17 @@ class KernelWarehouse(Warehouse):
     def replaced(self, name: str, after: int, upto: int) -> bool:
         return self.log.takes_files_away(self.path(name), after, upto)
 
+    def spec(self, name: str) -> TableSpec:
+        snapshot = self.log.snapshot(self.path(name)) if is_topic(name) else None
+        return spec_of(name) if snapshot is None else as_it_is(spec_of(name), snapshot.struct)
+
     # ---- reads ----
 
     def found(self, name: str, version: int | None = None, where: Where | None = None) -> FoundRows:
         """The rows are here if the files that may hold them are few."""
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
             return FoundRows(no_rows(name), 0)
-        spec = spec_of(name)
+        spec = self.spec(name)
         found = self._few_rows.of(self.path(name), spec, version, where)
         if found is not None:
             return found
@@ -119,24 +124,24 @@ class KernelWarehouse(Warehouse):
         if before == NO_TABLE:
             return self.found(name, upto).rows
         with or_else(f"reading {name}", *READ_ERRORS, UnreadableFile):  # its log, or files, may be cleaned up
-            found = self._few_rows.added(self.path(name), spec_of(name), before, upto)
+            found = self._few_rows.added(self.path(name), self.spec(name), before, upto)
             if found is not None:
                 return found.rows
-            files = TableFiles(self.log, self.path(name), spec_of(name), ANY).added(before, upto)
+            files = TableFiles(self.log, self.path(name), self.spec(name), ANY).added(before, upto)
             if files is not None:
-                return rows_of(self.spark, spec_of(name), files)
-        return self.connector.added(self.path(name), spec_of(name), before, upto)
+                return rows_of(self.spark, self.spec(name), files)
+        return self.connector.added(self.path(name), self.spec(name), before, upto)
 
     def found_before(self, name: str, before: int, upto: int, where: Where) -> FoundRows:
         with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
             if not self.replaced(name, before, upto):
                 return self.found(name, before, where)
-        spec = spec_of(name)
+        spec = self.spec(name)
         rows = self.connector.before(self.path(name), spec, before, upto)
         return FoundRows(rows.where(where.column(spec.struct)), None)
 
     def _files(self, name: str) -> TableFiles:
-        return TableFiles(self.log, self.path(name), spec_of(name), limits(self.files.local(self.root) is not None))
+        return TableFiles(self.log, self.path(name), self.spec(name), limits(self.files.local(self.root) is not None))
 
     def few_of_files(self, files: Sequence[Listed], struct: StructType) -> pa.Table | None:
         """Returns the rows of Parquet files that are no table's; None if they are not few."""
@@ -168,26 +173,34 @@ class KernelWarehouse(Warehouse):
             refuse_unsafe(self.spark, self.files, self.root)
             self.log.create(self.path(name), table(name))
 
-    def commit(self, name: str, rows: Rows | Sequence[Mapping[str, object]], marker: Marker | None = None) -> None:
+    def commit(
+        self,
+        name: str,
+        rows: Rows | Sequence[Mapping[str, object]],
+        marker: Marker | None = None,
+        spec: TableSpec | None = None,
+    ) -> None:
         """This process writes rows that are here, Spark others: a frame's rows are here in a stage that is."""
         if isinstance(rows, Sequence) and not rows and marker is None:
             return
+        if spec is not None:
+            self.log.complete(self.path(name), spec)
         found = self.given(name, rows)
         if isinstance(found, pa.Table) and self.takes_files(name):
             if marker is None or self.marker(name, marker.app) < marker.number:
                 self.commit_files(name, self.files_from(name, found), marker)
             return
         frame = self.in_form(name, frame_of(self.spark, found)) if isinstance(found, pa.Table) else found
-        self.connector.commit(self.path(name), spec_of(name), frame, marker)
+        self.connector.commit(self.path(name), self.spec(name), frame, marker)
 
     def commit_files(self, name: str, files: Sequence[DataFile], marker: Marker | None = None) -> None:
         """Makes files in the table's folder part of it. With a marker once, as by `commit`."""
         with suppress(AlreadyWrittenError):
-            self.log.commit_files(self.path(name), spec_of(name), files, marker)
+            self.log.commit_files(self.path(name), self.spec(name), files, marker)
 
     def commit_first(self, name: str, rows: pa.Table, marker: Marker) -> None:
         """Appends rows that are here. Raises AlreadyWrittenError if another call has made the marker's commit."""
-        path, spec = self.path(name), spec_of(name)
+        path, spec = self.path(name), self.spec(name)
         if self.takes_files(name):
             self.log.commit_files(path, spec, self.files_from(name, rows), marker)
         elif not self.connector.commit_first(path, self.in_form(name, frame_of(self.spark, rows)), marker):
@@ -196,7 +209,7 @@ class KernelWarehouse(Warehouse):
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
         """Puts these rows in the place of all that a version has; returns whether no other commit came before."""
         files = self.files_from(name, self.given(name, rows))
-        return self.log.replace_files(self.path(name), spec_of(name), version, files)
+        return self.log.replace_files(self.path(name), self.spec(name), version, files)
 
     def rows_of(self, name: str, frame: DataFrame) -> Rows:
         """They are there if only Spark may write the table."""
@@ -204,8 +217,8 @@ class KernelWarehouse(Warehouse):
 
     def files_from(self, name: str, rows: pa.Table) -> list[DataFile]:
         """Writes the rows to files in the table's folder; a commit makes them part of it."""
-        return write_files(self.files, self.path(name), spec_of(name), rows)
+        return write_files(self.files, self.path(name), self.spec(name), rows)
 
     def takes_files(self, name: str) -> bool:
         """Returns whether this process may write the table's files."""
-        return self.log.takes_files(self.path(name), spec_of(name))
+        return self.log.takes_files(self.path(name), self.spec(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -118,6 +118,17 @@ def table(name: str) -> TableSpec:
 
 def _column(made: Sequence[str] | None = None, **rest: str) -> ColumnSpec:
     return ColumnSpec(**rest, made=None if made is None else Made(*made))
+
+
+VALUE, VALUE_ERROR = "value", "value_error"
+
+
+@cache
+def valued(topic: TableSpec, kind: str) -> TableSpec:
+    """The form of a topic's table that has values of this type, and bounds of what does not fit: they count it."""
+    value, error = (_column(**column) for column in yaml.safe_load(_texts()[OF_A_TOPIC])["valued"])
+    columns = (*topic.columns, replace(value, type=kind), error)
+    return replace(topic, columns=columns, stats=(*topic.stats, VALUE_ERROR))
 
 
 OF_A_TOPIC = "real_topic"  # one for each topic, below topics/

@@ -17,8 +17,10 @@ from typing import NamedTuple
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
+from halfop.warehouse.growth import lacking
 from halfop.warehouse.schema import TableSpec, delta_table, literal
 from halfop.warehouse.spark_errors import overtaken, removed_file
 from halfop.warehouse.tables import refuse_forgetful
@@ -218,17 +220,20 @@ class SparkLog:
 
     # ---- new tables and columns ----
 
+    def columns(self, path: str) -> StructType:
+        """Returns the columns that a table has."""
+        return self.spark.read.format("delta").load(path).schema
+
     def complete(self, path: str, spec: TableSpec) -> None:
         """Makes the table if it is missing; an older table gets the columns that it lacks."""
         try:
-            names = self.spark.read.format("delta").load(path).columns
+            columns = self.columns(path)
         except PySparkException as error:
             if not is_missing(error):
                 raise
             self._unless_overtaken(_created(path, spec))
-            names = self.spark.read.format("delta").load(path).columns
-        later = [column.ddl for column in spec.columns if column.name not in names]
-        if later:
+            columns = self.columns(path)
+        if later := lacking(columns, spec):
             self._unless_overtaken(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({', '.join(later)})")
 
     def _unless_overtaken(self, statement: str) -> None:

@@ -23,7 +23,7 @@ from halfop.frame.errors import HalfopError, LostRows
 from halfop.frame.openlineage import Touched
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import FoundRows, Rows, Stage, frame_of
-from halfop.warehouse.schema import TableSpec, delta_table, table
+from halfop.warehouse.schema import OF_A_TOPIC, TableSpec, delta_table, table
 from halfop.warehouse.where import Where, equal
 
 NO_TABLE = -1
@@ -110,10 +110,16 @@ class Warehouse(ABC):
         """Creates the tables that are missing, and adds columns that an older version of halfop did not know."""
 
     @abstractmethod
-    def commit(self, name: str, rows: Rows | Sequence[Mapping[str, object]], marker: Marker | None = None) -> None:
+    def commit(
+        self,
+        name: str,
+        rows: Rows | Sequence[Mapping[str, object]],
+        marker: Marker | None = None,
+        spec: TableSpec | None = None,
+    ) -> None:
         """Appends rows. With a marker once: a second commit with it, now or ever, changes nothing.
 
-        Columns that given mappings lack are null.
+        Columns that given mappings lack are null. `spec`: the form that the table gets, if values come to a topic's.
         """
 
     # ---- names ----
@@ -125,8 +131,12 @@ class Warehouse(ABC):
         """Returns the table's path as Spark's catalog has it."""
         return self.path(name)
 
+    def spec(self, name: str) -> TableSpec:
+        """Returns the table's form; a topic's table, and only its log, shows the type of its values."""
+        return spec_of(name)
+
     def schema(self, name: str) -> StructType:
-        return spec_of(name).struct
+        return self.spec(name).struct
 
     # ---- reads as frames of the stage ----
 
@@ -188,11 +198,12 @@ class Warehouse(ABC):
 
     # ---- what a commit gets ----
 
-    def in_form(self, name: str, rows: DataFrame) -> DataFrame:
+    def in_form(self, name: str, rows: DataFrame, spec: TableSpec | None = None) -> DataFrame:
         """Returns the table's columns, with those that are made of others."""
-        lacking = {c.name: c.made for c in spec_of(name).columns if c.made and c.name not in rows.columns}
+        spec = spec or self.spec(name)
+        lacking = {c.name: c.made for c in spec.columns if c.made and c.name not in rows.columns}
         made = {name: F.try_element_at(of, F.lit(entry)) for name, (of, entry) in lacking.items()}
-        return (rows.withColumns(made) if made else rows).select(*spec_of(name).names)
+        return (rows.withColumns(made) if made else rows).select(*spec.names)
 
     def given(self, name: str, rows: Rows | Sequence[Mapping[str, object]]) -> Rows:
         """Returns rows as a store writes them, in the table's form."""
@@ -219,8 +230,13 @@ def refuse_forgetful(path: str, properties: Mapping[str, str]) -> None:
         )
 
 
+def is_topic(name: str) -> bool:
+    """Returns whether the table is a topic's own."""
+    return name.startswith("topics/")
+
+
 def spec_of(name: str) -> TableSpec:
-    return table("real_topic" if name.startswith("topics/") else name)
+    return table(OF_A_TOPIC if is_topic(name) else name)
 
 
 def no_rows(name: str) -> pa.Table:

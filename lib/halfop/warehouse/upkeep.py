@@ -14,11 +14,11 @@ from pathlib import PurePath
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.schema import delta_table
-from halfop.warehouse.tables import Warehouse, spec_of
+from halfop.warehouse.schema import delta_table, literal
+from halfop.warehouse.tables import Marker, Warehouse, spec_of
 
 SMALL = 256 * 1024 * 1024
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
@@ -100,6 +100,12 @@ class TableUpkeep:
     def _declared(self) -> Mapping[str, str]:
         return spec_of(self.name).properties
 
+    def rewrite(self, rows: DataFrame, marker: Marker, recorded: dict[str, str]) -> None:
+        """Puts other rows in the place of all, also of other types, in one commit that the marker numbers."""
+        with self._unguarded(recorded):
+            writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+            writer.options(txnAppId=marker.app, txnVersion=marker.number).save(self._path)
+
     # ---- versions ----
 
     def lacking_retention(self, at_least: timedelta) -> dict[str, str]:
@@ -140,7 +146,7 @@ class TableUpkeep:
 
     def set(self, properties: Mapping[str, str]) -> None:
         if properties:
-            pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+            pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
             self._spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({pairs})")
 
     @property

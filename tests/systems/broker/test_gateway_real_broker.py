@@ -22,7 +22,8 @@ from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.model import RuleSettings, Settings, TopicSettings
+from halfop.settings.model import RuleSettings, Settings
+from halfop.settings.topics import TopicSettings
 from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -83,7 +84,7 @@ def decided(spark: SparkSession, folder: Path, store: Path) -> tuple[Fates, Coun
     sources = {row["source"] for row in warehouse.read("op_messages").select("source").distinct().collect()}
     sources |= {row["source"] for row in warehouse.read("landing_progress").select("source").distinct().collect()}
     assert sources == {"GATEWAY"}
-    settings = Settings(rules=RuleSettings(), topics=TopicSettings(layout="single"))
+    settings = Settings(rules=RuleSettings(), topics=TopicSettings(layout="single", decompress=False))
     summary = reconcile(warehouse, Request(settings, datetime.now(timezone.utc)))
     assert summary.status == 0, summary
     rows = warehouse.read("decisions").select("uniq_key", "decision").collect()

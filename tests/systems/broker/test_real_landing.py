@@ -22,7 +22,8 @@ from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.model import RuleSettings, Settings, TopicSettings
+from halfop.settings.model import RuleSettings, Settings
+from halfop.settings.topics import TopicSettings
 from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -51,7 +52,7 @@ def mixed(number: int, part: int = 0) -> list[Plan]:
 def reconciled(warehouse: KernelWarehouse) -> dict[str, Fate]:
     """The decisions by uniq_key, after one run."""
     rules = RuleSettings(transaction_timeout=timedelta(seconds=1), transaction_check_interval=timedelta(seconds=1))
-    settings = Settings(rules=rules, topics=TopicSettings(layout="single"))
+    settings = Settings(rules=rules, topics=TopicSettings(layout="single", decompress=False))
     summary = reconcile(warehouse, Request(settings, datetime.now(timezone.utc)))
     assert summary.status == 0, summary
     decided = warehouse.read("decisions").where(F.col("decision") != "SUPERSEDED")

@@ -16,7 +16,8 @@ from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.model import RuleSettings, Settings, TopicSettings
+from halfop.settings.model import RuleSettings, Settings
+from halfop.settings.topics import TopicSettings
 from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -45,7 +46,7 @@ def live(warehouse: KernelWarehouse, running: RealBroker, accept: bool) -> None:
 
 def decided(warehouse: KernelWarehouse) -> dict[str, tuple[str, str | None, int]]:
     """The decisions by UNIQ_KEY, after one run: the last decision, its reason, and how often it was delivered."""
-    settings = Settings(rules=RuleSettings(), topics=TopicSettings(layout="single"))
+    settings = Settings(rules=RuleSettings(), topics=TopicSettings(layout="single", decompress=False))
     assert reconcile(warehouse, Request(settings, datetime.now(timezone.utc))).status == 0
     rows = warehouse.read("decisions").where(F.col("decision") != "SUPERSEDED")
     last = rows.groupBy("uniq_key").agg(F.max_by(F.struct("decision", "reason"), "run_id").alias("last"))

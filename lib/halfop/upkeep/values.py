@@ -1,0 +1,138 @@
+"""`maintain --values`: a topic's values made again by its setting, or the schema of its bodies found.
+
+All rows are written again in one commit, so a reader sees the values of before or those of after. Who is killed leaves
+those of before, and the next call begins again. It works while a run is open, too: that run may wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import made_of
+from halfop.frame.errors import UsageError
+from halfop.frame.nearest import did_you_mean
+from halfop.frame.summary import Summary
+from halfop.settings.load import default_config
+from halfop.settings.model import Settings
+from halfop.settings.topics import INFER, ValueSettings
+from halfop.sinks.projections import without_compression
+from halfop.sinks.rebuilt import next_rebuild
+from halfop.sinks.targets import TOPIC_APP
+from halfop.values.columns import form_of
+from halfop.values.reading import Reading
+from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.lock import hold
+from halfop.warehouse.schema import VALUE, VALUE_ERROR
+from halfop.warehouse.session import session_settings
+from halfop.warehouse.tables import spec_of
+from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
+
+_SAMPLE = 10_000
+
+
+def make_values(warehouse: KernelWarehouse, settings: Settings, topic: str, config: Path | None) -> Summary:
+    """Makes the values of a topic again; if its schema is `infer`, writes one into the settings' file instead."""
+    summary = Summary("maintain")
+    setting = settings.topics.values.get(topic)
+    if setting is None:
+        raise UsageError(f"--values {topic}: set topics.{topic}.value.format first, and what it needs")
+    lock = hold(warehouse, "run", settings.lock.wait)
+    with session_settings(warehouse.spark, UPKEEP), summary.shown_in_failure(), lock, summary.phase("values"):
+        path = _path(warehouse, topic)
+        if setting.infers:
+            _infer(_bodies(warehouse, path), topic, config, summary)
+        else:
+            _remake(warehouse, topic, path, setting, summary)
+    return summary
+
+
+def _path(warehouse: KernelWarehouse, topic: str) -> str:
+    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    if topic not in known:
+        raise UsageError(f"--values {topic}: no message was committed to that topic{did_you_mean(topic, known)}")
+    return f"topics/{known[topic]}"
+
+
+def _bodies(warehouse: KernelWarehouse, path: str) -> DataFrame:
+    return warehouse.connector.read(warehouse.path(path), spec_of(path)).select(*spec_of(path).names)
+
+
+# ---- made again ----
+
+
+def _remake(warehouse: KernelWarehouse, topic: str, path: str, setting: ValueSettings, summary: Summary) -> None:
+    spec, reading = form_of(topic, setting, spec_of(path))
+    marker, recorded = next_rebuild(warehouse, path, warehouse.marker(path, TOPIC_APP), setting)
+    rows = made_of(_bodies(warehouse, path), _Remaking(reading), spec.struct)
+    TableUpkeep(warehouse, path).rewrite(rows, marker, recorded)
+    counted = warehouse.read(path).agg(F.count("*").alias("rows"), F.count(VALUE_ERROR).alias("errors")).collect()[0]
+    summary.rows_written["topics"] = counted["rows"]
+    if counted["errors"]:
+        summary.extra["value_errors"] = {topic: counted["errors"]}
+
+
+class _Remaking:
+    """What a worker does with rows of a topic."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        bodies, _ = without_compression(rows["body"], pc.fill_null(rows["sys_flag"], 0))
+        values, reasons = self._reading.values(bodies)
+        names = [*rows.schema.names, VALUE, VALUE_ERROR]
+        return pa.RecordBatch.from_arrays([*rows.columns, values, reasons], names=names)
+
+
+# ---- inferred ----
+
+
+def _infer(rows: DataFrame, topic: str, config: Path | None, summary: Summary) -> None:
+    from halfop.values.infer import inferred  # noqa: PLC0415 - its library is the format's
+
+    sample = (
+        rows.orderBy(F.desc("run_id"), "half_queue_offset")
+        .limit(_SAMPLE)
+        .select("body", "sys_flag")
+        .toArrow()
+        .combine_chunks()
+    )
+    batch = sample.to_batches()[0] if len(sample) else pa.RecordBatch.from_pylist([], sample.schema)
+    bodies, _ = without_compression(batch["body"], pc.fill_null(batch["sys_flag"], 0))
+    ddl, left_out = inferred(body for body in bodies.to_pylist() if body is not None)
+    if not ddl:
+        raise UsageError(
+            f"topics.{topic}.value.schema: no body of {len(batch)} is a JSON object with fields of one type"
+        )
+    written = _written(config, topic, ddl)
+    where = f"written to {written}: review it, then" if written else f"set topics.{topic}.value.schema to it, then"
+    summary.notes.append(f"{topic}: {ddl}")
+    summary.notes.append(f"{where} maintain --values {topic} makes the values of what was delivered before")
+    if left_out:
+        summary.notes.append(f"left out, because no type fits all: {', '.join(sorted(set(left_out)))}")
+
+
+def _written(config: Path | None, topic: str, ddl: str) -> str | None:
+    """The file in which the schema is now; None if it does not come from there."""
+    file = Path(default_config(os.environ)[0]) if config is None else config
+    try:
+        text = file.read_text(encoding="utf-8")
+        node: Any = yaml.compose(text, yaml.SafeLoader)
+        for name in ("topics", topic, "value", "schema"):
+            node = next(value for key, value in node.value if key.value == name)
+        if node.value != INFER:
+            return None
+        before, after = text[: node.start_mark.index], text[node.end_mark.index :]
+        file.write_text(before + json.dumps(ddl, ensure_ascii=False) + after, encoding="utf-8")
+    except (AttributeError, StopIteration, TypeError, ValueError, OSError):
+        return None
+    return str(file)

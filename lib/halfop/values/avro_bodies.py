@@ -1,0 +1,129 @@
+"""Bodies of Avro: one datum each, written by the schema of the setting, without a header."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import fastavro
+from pyspark.sql import types as t
+
+from halfop.values.misfit import Misfit
+
+_PRIMITIVE = {
+    "boolean": t.BooleanType,
+    "int": t.IntegerType,
+    "long": t.LongType,
+    "float": t.FloatType,
+    "double": t.DoubleType,
+    "bytes": t.BinaryType,
+    "string": t.StringType,
+    "enum": t.StringType,
+    "fixed": t.BinaryType,
+}
+_LOGICAL = {
+    ("int", "date"): t.DateType,
+    ("long", "timestamp-millis"): t.TimestampType,
+    ("long", "timestamp-micros"): t.TimestampType,
+}
+
+
+def reader(schema: str, _message: str) -> Callable[[bytes], object]:
+    """Returns what reads a body as a dict; it raises Misfit."""
+    known = fastavro.parse_schema(_plain(json.loads(schema)))
+
+    def read(body: bytes) -> object:
+        datum = io.BytesIO(body)
+        try:
+            found = fastavro.schemaless_reader(datum, known, None)
+        except (ArithmeticError, EOFError, LookupError, TypeError, ValueError, MemoryError) as error:
+            raise Misfit(f"no datum of the Avro schema ({type(error).__name__})") from None
+        if left := len(body) - datum.tell():
+            raise Misfit(f"no datum of the Avro schema: {left} bytes follow it")
+        return found
+
+    return read
+
+
+def _plain(schema: Any) -> Any:
+    """The schema without logical types that are no type of a table: what they are made of counts."""
+    if isinstance(schema, list):
+        return [_plain(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kind, logical = str(schema.get("type")), schema.get("logicalType")
+    is_known = (kind, logical) in _LOGICAL or (logical == "decimal" and kind in ("bytes", "fixed"))
+    return {
+        name: _plain(value) if name in ("type", "items", "values", "fields") else value
+        for name, value in schema.items()
+        if name != "logicalType" or is_known
+    }
+
+
+# ---- the column's type ----
+
+
+def column_type(schema: str, _message: str) -> t.DataType:
+    """The type of the values; a ValueError says what a table cannot have."""
+    try:
+        given = json.loads(schema)
+        fastavro.parse_schema(given)
+    except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise ValueError(f"no schema of Avro: {error}") from None
+    found = _type(_plain(given), {}, ())
+    if not isinstance(found, t.StructType):
+        raise ValueError("expected a record")
+    return found
+
+
+def _type(schema: Any, known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
+    if isinstance(schema, list):
+        return _union([each for each in schema if each != "null"], known, above)
+    if schema == "null":
+        raise ValueError("null alone is no type of a column")
+    if isinstance(schema, str):
+        return _PRIMITIVE[schema]() if schema in _PRIMITIVE else _named(schema, known, above)
+    kind = schema["type"]
+    if not isinstance(kind, str):
+        return _type(kind, known, above)
+    return _declared(kind, schema, known, above)
+
+
+def _declared(kind: str, schema: Mapping[str, Any], known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
+    if "name" in schema:
+        known[_full_name(schema)] = known[schema["name"].rpartition(".")[2]] = schema
+    if kind in ("record", "error"):
+        return _record(schema, known, above)
+    if kind == "array":
+        return t.ArrayType(_type(schema["items"], known, above))
+    if kind == "map":
+        return t.MapType(t.StringType(), _type(schema["values"], known, above))
+    logical = schema.get("logicalType")
+    if logical == "decimal":
+        return t.DecimalType(schema["precision"], schema.get("scale", 0))
+    return _LOGICAL[kind, logical]() if logical else _type(kind, known, above)
+
+
+def _full_name(schema: Mapping[str, Any]) -> str:
+    name, space = schema["name"], schema.get("namespace")
+    return str(name if "." in name or not space else f"{space}.{name}")
+
+
+def _union(of: list[Any], known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
+    if len(of) != 1:
+        raise ValueError("a column has one type: expected unions of null and one other")
+    return _type(of[0], known, above)
+
+
+def _named(name: str, known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
+    if name in above or name.rpartition(".")[2] in above:
+        raise ValueError(f"{name} holds itself, so no column has its type")
+    found = known.get(name) or known[name.rpartition(".")[2]]
+    return _type(found, known, above)
+
+
+def _record(schema: Mapping[str, Any], known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
+    inner = (*above, schema["name"].rpartition(".")[2])
+    return t.StructType([t.StructField(f["name"], _type(f["type"], known, inner)) for f in schema["fields"]])

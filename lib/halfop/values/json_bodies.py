@@ -1,0 +1,143 @@
+"""Bodies of JSON, by msgspec: strict about types, so that no value is guessed; other fields do not count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+
+from halfop.settings.ddl import Kind, parsed
+from halfop.values.misfit import Misfit
+
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+_SINGLE = 3.4028234663852886e38  # the largest FLOAT
+_MOST_DEEP = 200  # Python's own limit depends on who calls
+_PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,9})?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST = (datetime(1, 1, 1, tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
+_LAST = (datetime(9999, 12, 31, 23, 59, 59, 999_999, timezone.utc) - _EPOCH) // _MICROSECOND
+
+
+def reader(schema: str, _message: str) -> Callable[[bytes], object]:
+    """Returns what reads a body of these fields as a dict; it raises Misfit."""
+    decode = msgspec.json.Decoder(_type(parsed(schema)), dec_hook=_made, float_hook=Decimal).decode
+
+    def read(body: bytes) -> object:
+        try:
+            if nests_too_deep(body):
+                raise Misfit(f"nested more than {_MOST_DEEP} deep")
+            return decode(body)
+        except msgspec.ValidationError as error:
+            raise Misfit(str(error).replace(" | null`", "`")) from None
+        except msgspec.DecodeError as error:
+            raise Misfit(f"no JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
+        except UnicodeDecodeError:
+            raise Misfit("no JSON: a text is no UTF-8") from None
+
+    return read
+
+
+def nests_too_deep(body: bytes) -> bool:
+    """Returns whether arrays and objects lie deeper in each other than is read."""
+    return body.count(b"[") + body.count(b"{") > _MOST_DEEP and _depth(body) > _MOST_DEEP
+
+
+def _depth(body: bytes) -> int:
+    deep = most = 0
+    for part in _PARTS.findall(body):
+        deep += (part in b"[{") - (part in b"]}")
+        most = max(most, deep)
+    return most
+
+
+# ---- types as msgspec knows them ----
+
+
+def _type(kind: Kind) -> Any:
+    if kind.name == "STRUCT":
+        return _struct(kind)
+    if kind.name == "ARRAY":
+        return list[_type(kind.parts[0]) | None]  # type: ignore[misc]
+    if kind.name == "MAP":
+        return dict[str, _type(kind.parts[0]) | None]  # type: ignore[misc]
+    if kind.name == "DECIMAL":
+        about = {"precision": kind.precision, "scale": kind.scale}
+        return type(f"DECIMAL({kind.precision},{kind.scale})", (Exact,), about)
+    return _scalar(kind.name)
+
+
+def _struct(kind: Kind) -> Any:
+    fields = {name: _type(of) | None for name, of in kind.fields}
+    msgspec.json.encode([*fields])  # else a name that is no ASCII is never found: Python keeps its UTF-8 only then
+    return TypedDict("STRUCT", fields, total=False)  # type: ignore[operator]
+
+
+def _scalar(name: str) -> Any:
+    if name in _BITS:
+        most = 2 ** (_BITS[name] - 1) - 1
+        return Annotated[int, msgspec.Meta(ge=-most - 1, le=most)]
+    if name == "FLOAT":
+        return Annotated[float, msgspec.Meta(ge=-_SINGLE, le=_SINGLE)]
+    return _PLAIN[name]
+
+
+class Moment(int):
+    """Microseconds since 1970."""
+
+
+class Exact(Decimal):
+    """A number of at most `precision` digits, `scale` of them after the point."""
+
+    precision: int
+    scale: int
+
+
+_PLAIN = {"BOOLEAN": bool, "DOUBLE": float, "STRING": str, "BINARY": bytes, "DATE": date, "TIMESTAMP": Moment}
+
+
+# ---- what msgspec does not know: a ValueError becomes its error, with the place ----
+
+
+def _made(kind: type, given: object) -> object:
+    if kind is Moment:
+        return Moment(_micros(given))
+    return kind(_exact(given, kind.precision, kind.scale))  # type: ignore[attr-defined]
+
+
+def _micros(given: object) -> int:
+    if type(given) is int:
+        micros = given * 1000
+    elif type(given) is str:
+        try:
+            found = msgspec.convert(given, datetime)
+        except msgspec.ValidationError:
+            raise ValueError("Expected `TIMESTAMP`: epoch milliseconds, or a time as 2026-01-31T09:30:00Z") from None
+        micros = ((found if found.tzinfo else found.replace(tzinfo=timezone.utc)) - _EPOCH) // _MICROSECOND
+    else:
+        raise ValueError(f"Expected `TIMESTAMP`, got `{_named(given)}`")
+    if not _FIRST <= micros <= _LAST:
+        raise ValueError("Expected `TIMESTAMP` of the years 1 to 9999")
+    return micros
+
+
+def _exact(given: object, precision: int, scale: int) -> Decimal:
+    if type(given) not in (int, Decimal) and not (type(given) is str and _NUMBER.fullmatch(given)):
+        raise ValueError(f"Expected `DECIMAL({precision},{scale})`, got `{_named(given)}`")
+    found = Decimal(given)  # type: ignore[arg-type]
+    _, digits, exponent = found.as_tuple()
+    last = len(digits) - next((n for n, digit in enumerate(reversed(digits)) if digit), len(digits))
+    after_point = -(int(exponent) + len(digits) - last)
+    if found and (after_point > scale or found.adjusted() >= precision - scale):
+        raise ValueError(f"Expected `DECIMAL({precision},{scale})`")
+    return found if found else Decimal(0)
+
+
+def _named(given: object) -> str:
+    """A type under msgspec's name for it."""
+    return {"dict": "object", "list": "array", "Decimal": "float"}.get(type(given).__name__, type(given).__name__)

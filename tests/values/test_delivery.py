@@ -1,0 +1,210 @@
+"""Topics with values: every way of writing gives the same, tables grow, what does not fit is counted, runs verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halfop.frame.errors import UsageError
+from halfop.frame.summary import Summary
+from halfop.report.report import report
+from halfop.runs.reconcile import Request, reconcile
+from halfop.runs.verify import UNLIKE, verify
+from halfop.settings.load import load_settings
+from halfop.settings.model import Settings
+from halfop.sinks import staging
+from halfop.sinks.topics import TopicTables
+from halfop.upkeep.values import make_values
+from halfop.warehouse import reading
+from halfop.warehouse.by_spark import SparkWarehouse
+from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.upkeep import TableUpkeep
+from pyspark.sql import SparkSession
+from support import rows as r
+from support.messages import NOW, QUEUE, half, ops
+from support.ways import BY_SPARK
+
+ORDERS = "id BIGINT, at TIMESTAMP, items ARRAY<STRUCT<sku: STRING, n: INT>>, counts MAP<STRING, INT>"
+MORE = "note STRING, id BIGINT, items ARRAY<STRUCT<n: INT, price: DECIMAL(9,2)>>"
+BODIES = {
+    "orders": [
+        b'{"id":1,"at":"2026-01-31T09:30:00Z","items":[{"sku":"a","n":1},null],"counts":{"b":2,"a":1},"x":[]}',
+        b'{"id":"jane"}',
+        b'{"items":[],"note":"n"}',
+        b"?",
+        b'{"id":5,"items":[{"price":1.5}]}',
+    ],
+    "notes": ["né".encode(), b"\xff"],
+    "plain": [b"as it is"],
+}
+
+
+def given(*more: str, orders: str = ORDERS) -> list[str]:
+    typed = [
+        "topics.orders.value.format=json",
+        f"topics.orders.value.schema={orders}",
+        "topics.notes.value.format=text",
+    ]
+    return [*typed, "topics.layout=per_topic", *more]
+
+
+def land(warehouse: Warehouse, first: int = 0, at: int = NOW) -> None:
+    halves = [
+        half(first + n, topic, body=body)
+        for n, (topic, body) in enumerate((topic, body) for topic, bodies in BODIES.items() for body in bodies)
+    ]
+    # one lands twice, so that another way than the workers' writes it
+    r.land(warehouse, [*halves, halves[0]], ops("COMMIT", *(each.offset for each in halves)), at, {QUEUE: at})
+
+
+def run(warehouse: Warehouse, at: int, *settings: str) -> Summary:
+    return reconcile(warehouse, Request(load_settings(None, settings, {}), r.instant(at), allow_future=True))
+
+
+def values(warehouse: Warehouse, topic: str, run_id: int = 1) -> list[tuple[Any, ...]]:
+    rows = TopicTables.of(warehouse).rows(topic).where(f"run_id = {run_id}").orderBy("half_queue_offset").collect()
+    return [(row["value"].asDict(True) if topic == "orders" and row["value"] else row["value"], row["value_error"])
+            for row in rows]  # fmt: skip
+
+
+def one_way(monkeypatch: pytest.MonkeyPatch, way: str, spark: SparkSession, root: str) -> Warehouse:
+    if way != "here":
+        monkeypatch.setattr(reading, "FEW", BY_SPARK)
+        monkeypatch.setattr(staging, "FEW", BY_SPARK)
+    if way == "spark":
+        monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
+    return SparkWarehouse(spark, root) if way == "public" else KernelWarehouse(spark, root)
+
+
+FIRST: list[tuple[Any, ...]] = [
+    (
+        {
+            "id": 1,
+            "at": r.instant(1_769_851_800_000).replace(tzinfo=None),
+            "items": [{"sku": "a", "n": 1}, None],
+            "counts": {"a": 1, "b": 2},
+        },
+        None,
+    ),
+    (None, "Expected `int`, got `str` - at `$.id`"),
+    ({"id": None, "at": None, "items": [], "counts": None}, None),
+    (None, "no JSON: invalid character (byte 0)"),
+    ({"id": 5, "at": None, "items": [{"sku": None, "n": None}], "counts": None}, None),
+]
+
+
+@pytest.mark.parametrize("way", ["here", "workers", "spark", "public"])
+def test_every_way_writes_the_same(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    warehouse = one_way(monkeypatch, way, spark, str(tmp_path_factory.mktemp("values") / "warehouse"))
+    land(warehouse)
+    summary = run(warehouse, NOW, *given())
+    assert (summary.status, summary.extra["value_errors"]) == (0, {"orders": 2, "notes": 1})
+    assert summary.rows_written["topics"] == 8
+    assert values(warehouse, "orders") == FIRST
+    assert values(warehouse, "notes") == [("né", None), (None, "no UTF-8 from byte 0 on")]
+    assert "value" not in TopicTables.of(warehouse).rows("plain").columns
+    land(warehouse, first=20, at=NOW + 1)
+    summary = run(warehouse, NOW + 1, *given(orders=MORE))
+    assert (summary.status, summary.extra["value_errors"]) == (0, {"orders": 2, "notes": 1})
+    assert [value and (value["note"], value["items"]) for value, _ in values(warehouse, "orders", 2)] == [
+        (None, [{"sku": None, "n": 1, "price": None}, None]),
+        None,
+        ("n", []),
+        None,
+        (None, [{"sku": None, "n": None, "price": Decimal("1.50")}]),
+    ]
+    assert [value and value["note"] for value, _ in values(warehouse, "orders", 1)] == [None] * 5
+    assert values(warehouse, "orders", 1)[0][0]["items"] == [{"sku": "a", "n": 1, "price": None}, None]
+    for run_id in (1, 2):
+        assert verify(warehouse, run_id)[1] == []
+
+
+def test_values_are_made_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a setting that changes a type: refused before, and the way out leaves rows and runs as they were."""
+    warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
+    land(warehouse)
+    run(warehouse, NOW, *given("topics.decompress=false"))
+    text = given(orders="id STRING")
+    with pytest.raises(UsageError, match=r"value.id is BIGINT there.*maintain --values orders"):
+        run(warehouse, NOW + 1, *text)
+    assert warehouse.marker("runs", "halfop.runs.open") == 1, "no run has opened"
+    before = other_columns(warehouse)
+    monkeypatch.setattr(TableUpkeep, "rewrite", dying(TableUpkeep.rewrite))
+    with pytest.raises(KeyboardInterrupt):
+        make_values(warehouse, load_settings(None, text, {}), "orders", None)
+    monkeypatch.undo()
+    assert values(warehouse, "orders") == FIRST
+    assert verify(warehouse, 1)[1] == []
+    summary = make_values(warehouse, load_settings(None, text, {}), "orders", None)
+    assert (summary.rows_written, summary.extra["value_errors"]) == ({"topics": 5}, {"orders": 3})
+    assert [value and value["id"] for value, _ in values(warehouse, "orders")] == [None, "jane", None, None, None]
+    assert other_columns(warehouse) == before
+    assert warehouse.properties("topics/orders")["delta.appendOnly"] == "true"
+    assert warehouse.log.snapshot(warehouse.path("topics/orders")).reader == 1  # type: ignore[union-attr]
+    land(warehouse, first=20, at=NOW + 1)
+    assert run(warehouse, NOW + 1, *text).status == 0
+    for run_id in (1, 2):
+        assert verify(warehouse, run_id)[1] == []
+    orders = f"delta.`{warehouse.path('topics/orders')}`"
+    spark.sql(f"ALTER TABLE {orders} SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
+    spark.sql(f"UPDATE {orders} SET value = NULL WHERE run_id = 2 AND value IS NOT NULL")  # noqa: S608
+    assert {(each.what, each.columns) for each in verify(warehouse, 2)[1]} == {(UNLIKE, "value")}
+
+
+def other_columns(warehouse: Warehouse) -> list[Any]:
+    rows = TopicTables.of(warehouse).rows("orders").drop("value", "value_error")
+    return sorted(map(str, rows.collect()))
+
+
+def dying(step: Callable[..., None]) -> Callable[..., None]:
+    """The step up to the commit, which does not come."""
+
+    def died(self: TableUpkeep, rows: Any, marker: Any, recorded: dict[str, str]) -> None:
+        self.set(recorded | {"delta.appendOnly": "false"})
+        raise KeyboardInterrupt
+
+    return died
+
+
+def test_a_sink_that_does_not_fit_stops_no_other(
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table's type may change after a run has opened."""
+    land(warehouse)
+    run(warehouse, NOW, *given())
+    land(warehouse, first=20, at=NOW + 1)
+    monkeypatch.setattr("halfop.runs.reconcile.refuse_unfit", lambda *_: None)
+    summary = run(warehouse, NOW + 1, *given(orders="id STRING"))
+    assert summary.status == 1
+    assert [*summary.extra["failed_sinks"]] == ["topics/orders"]
+    assert summary.extra["value_errors"] == {"notes": 1}
+    make_values(warehouse, load_settings(None, given(orders="id STRING"), {}), "orders", None)
+    assert run(warehouse, NOW + 2, *given(orders="id STRING")).status == 0
+    assert len(values(warehouse, "orders", 2)) == 5
+    report(warehouse, Settings(), page := tmp_path / "report.html", 200)
+    assert "6 messages of orders without a value: value_error says why." in page.read_text()
+
+
+def test_a_schema_is_inferred_and_written_for_review(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    config = tmp_path / "halfop.yaml"
+    config.write_text("topics:\n  orders:\n    value:\n      format: json  # ours\n      schema: infer # to do\n")
+    land(warehouse)
+    summary = run(warehouse, NOW, *given(orders="infer"))
+    assert any("maintain --values orders" in note for note in summary.notes)
+    assert "value" not in TopicTables.of(warehouse).rows("orders").columns
+    summary = make_values(warehouse, load_settings(config, (), {}), "orders", config)
+    assert config.read_text() == (
+        "topics:\n  orders:\n    value:\n      format: json  # ours\n      schema: "
+        '"`at` TIMESTAMP, `items` ARRAY<STRUCT<`sku` STRING, `n` BIGINT, `price` DOUBLE>>, '
+        '`counts` STRUCT<`b` BIGINT, `a` BIGINT>, `note` STRING" # to do\n'
+    )
+    assert "left out, because no type fits all: value.id, value.x" in summary.notes
+    summary = make_values(warehouse, load_settings(config, (), {}), "orders", config)
+    assert summary.rows_written == {"topics": 5}
+    assert values(warehouse, "orders")[4][0]["items"] == [{"sku": None, "n": None, "price": 1.5}]
