@@ -151,6 +151,8 @@ def temporary(environ: Mapping[str, str]) -> str | None:
 
 # Alone it gets a fifth of the usual room for its code: full after some minutes, and Java interprets what is new.
 FIRST_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
+# conf/log4j2.properties keeps back what Spark warns of and nobody can act on; neutral shows it.
+SPARKS_WARNINGS = "-Dhalfop.sparks.warnings=neutral"
 # Java refuses some of these beside an archive of ours.
 _USERS_ARCHIVE = re.compile(r"-Xshare|-XX:.?(SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|AOT)")
 
@@ -164,6 +166,8 @@ def spark_submit_opts(archive: Archive, environ: Mapping[str, str], job: Sequenc
     options = [] if _USERS_ARCHIVE.search(users) else archive.options()
     if (folder := temporary(environ)) is not None:
         options = [*options, f"-Djava.io.tmpdir={folder}"]
+    if {"-v", "--verbose"} & {*job}:
+        options = [*options, SPARKS_WARNINGS]
     return " ".join([*map(quoted, options), *(() if _plays_many_runs(job) else FIRST_COMPILER), users]).strip()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from halfop.frame.arguments import duration, instant, positive_int
+from halfop.frame.arguments import duration, instant, instant_or_now, positive_int
 from halfop.frame.cli import Context, Job, _parser, main, setting_option
 from halfop.frame.commands import on_message
 from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, WarehouseBusy
@@ -339,6 +339,14 @@ INSTANT = datetime(2025, 6, 15, 15, 6, 40, tzinfo=timezone.utc)
 def test_instant(text: str, expected: datetime) -> None:
     assert instant(text) == expected
     assert instant(text).utcoffset() == timedelta(0)
+
+
+def test_known_until_takes_now() -> None:
+    before = datetime.now(timezone.utc)
+    assert before <= instant_or_now("now") <= datetime.now(timezone.utc)
+    assert instant_or_now("2025-06-15T15:06:40Z") == INSTANT
+    with pytest.raises(argparse.ArgumentTypeError, match="expected an instant"):
+        instant_or_now("Now")
 
 
 @pytest.mark.parametrize(

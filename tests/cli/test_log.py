@@ -13,9 +13,12 @@ from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
 from halfop.frame.log import configure, logged_with
 from halfop.frame.summary import Summary
+from halfop.start import SPARKS_WARNINGS
 from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
 from support import rows as r
 from support.messages import NOW, RULES, one_of_each
+from support.places import ROOT
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 
@@ -88,3 +91,40 @@ def test_a_real_run(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) ->
         "run 1 closed",
     ]
     assert {line["run_id"] for line in lines} == {1}
+
+
+# ---- Java's log ----
+
+
+@pytest.mark.parametrize("shown", [False, True])
+@pytest.mark.parametrize(
+    ("logger", "noise", "other"),
+    [
+        (
+            "scheduler.TaskSetManager",
+            "Stage 1 contains a task of very large size (4 KiB).",
+            "Lost task 0.0 in stage 1.0",
+        ),
+        ("executor.Executor", "Issue communicating with driver in heartbeater", "Exception in task 0.0"),
+    ],
+)
+def test_what_spark_warns_of_is_shown_by_verbose_alone(
+    spark: SparkSession, logger: str, noise: str, other: str, shown: bool
+) -> None:
+    """conf/log4j2.properties, read as Java reads it at its start."""
+    java: Any = spark._jvm
+    log4j, option = java.org.apache.logging.log4j, SPARKS_WARNINGS.removeprefix("-D").split("=")
+    java.System.setProperty(option[0], option[1]) if shown else java.System.clearProperty(option[0])
+    file = java.java.io.File(str(ROOT / "conf" / "log4j2.properties")).toURI()
+    factory = log4j.core.config.ConfigurationFactory.getInstance()
+    read = factory.getConfiguration(log4j.core.LoggerContext("test"), "test", file)
+    read.initialize()
+    java.System.clearProperty(option[0])
+    of_logger = read.getLoggerConfig(f"org.apache.spark.{logger}").getFilter()
+    build = log4j.core.impl.Log4jLogEvent.newBuilder
+    said = {text: of_logger.filter(build().setMessage(message(java, text)).build()).name() for text in (noise, other)}
+    assert said == {noise: "NEUTRAL" if shown else "DENY", other: "NEUTRAL"}
+
+
+def message(java: Any, text: str) -> Any:
+    return java.org.apache.logging.log4j.message.SimpleMessage(text)

@@ -9,10 +9,8 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
-import urllib.request
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -30,6 +28,7 @@ from halfop.settings.model import MetricsSettings
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from support.places import DATA, ROOT
+from support.prometheus import scraped, serving
 
 LABELS = {"name": "halfop", "command": "reconcile"}
 DOCS = ROOT / "docs"
@@ -350,42 +349,6 @@ def test_a_job_that_is_not_measured_reports_nothing(tmp_path: Path) -> None:
 
 
 # ---- the real ones ----
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
-@contextmanager
-def serving(program: str, *options: str) -> Iterator[str]:
-    """One of Prometheus' own, where it is installed (Debian's packages of these names)."""
-    if shutil.which(program) is None:
-        pytest.skip(f"needs {program} on PATH")
-    url = f"http://127.0.0.1:{free_port()}"
-    address = f"--web.listen-address={url.removeprefix('http://')}"
-    with subprocess.Popen([program, address, *options], stderr=subprocess.DEVNULL) as process:
-        try:
-            deadline = time.monotonic() + 20
-            while not answers(url):
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            yield url
-        finally:
-            process.terminate()
-
-
-def scraped(url: str) -> list[str]:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=5) as answer:  # noqa: S310
-        return [line for line in answer.read().decode().splitlines() if line.startswith("halfop_")]
-
-
-def answers(url: str) -> bool:
-    with suppress(OSError):
-        scraped(url)
-        return True
-    return False
 
 
 @pytest.mark.slow

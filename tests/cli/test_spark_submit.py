@@ -87,6 +87,16 @@ def test_a_jobs_error_is_its_exit_status(tmp_path: Path) -> None:
     assert json.loads(told.stdout.splitlines()[-1])["status"] == 2
 
 
+def test_the_tests_say_how_they_are_called() -> None:
+    told = subprocess.run(
+        [str(ROOT / "tests" / "run"), "--help"], capture_output=True, text=True, check=False, timeout=60
+    )
+    marks = set(re.findall(r"^    \"(\w+): .*tests/run -m \1", (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
+    assert told.returncode == 0
+    assert told.stdout.startswith("usage: tests/run")
+    assert {line.split(":")[0].strip() for line in told.stdout.splitlines()} >= marks > {"slow", "browser"}
+
+
 @pytest.mark.parametrize(("only", "status"), [("rocketmq/test_numbers.py", 0), ("test_nosuch.py", 4)])
 def test_the_quick_tests_say_how_long_they_took(only: str, status: int) -> None:
     """However quiet pytest is, and with pytest's own exit status."""

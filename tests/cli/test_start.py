@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.errors import HalfopError
-from halfop.start import FIRST_COMPILER, Archive, quoted, spark_submit_opts
+from halfop.start import FIRST_COMPILER, SPARKS_WARNINGS, Archive, quoted, spark_submit_opts
 from support.places import ROOT
 
 pytestmark = pytest.mark.process
@@ -138,6 +138,13 @@ def test_a_users_own_archive_stands_alone(archive: Archive, users: str) -> None:
 )
 def test_a_job_of_many_runs_gets_both_compilers(archive: Archive, job: list[str], alone: bool) -> None:
     assert ("TieredStopAtLevel" in spark_submit_opts(archive, {}, job)) == alone
+
+
+@pytest.mark.parametrize(
+    ("job", "shown"), [(["reconcile", "-v"], True), (["land", "files", "--verbose"], True), ([], False)]
+)
+def test_verbose_shows_what_spark_warns_of(archive: Archive, job: list[str], shown: bool) -> None:
+    assert (SPARKS_WARNINGS in spark_submit_opts(archive, {}, job).split()) == shown
 
 
 @pytest.mark.parametrize("option", ["-XX:A=b", "-XX:A=b c", '-XX:A="b c"', "-XX:A=b\\ c"])

@@ -1,12 +1,19 @@
-"""The pages: every link leads somewhere, and jobs, tables and pages are listed where a reader looks for them."""
+"""The pages: links lead somewhere, commands are calls, and jobs, tables and pages are listed where readers look."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from halfop.frame.cli import _parse, _parser
+from halfop.frame.errors import UsageError
+from halfop.submit import command_line
+from support.entry_points import job_of
 from support.places import ROOT
+
+NOT_JOBS = ("setup", "exec", "lab", "pack", "JOB")
 
 PAGES = sorted(
     [
@@ -45,6 +52,41 @@ def test_links_lead_somewhere(page: Path) -> None:
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     assert broken == []
+
+
+def commands(page: Path) -> list[str]:
+    """The calls that a page shows to copy; not forms of calls with words to fill in."""
+    lines = re.findall(r"^ *(\./spark-submit\.sh .*)", text_of(page).replace("\\\n", " "), re.MULTILINE)
+    calls = [
+        call for line in lines for call in re.split(r" +# | && | > ", line) if call.startswith("./spark-submit.sh")
+    ]
+    return [call for call in calls if not re.search(r"[…\[]|HOST:PORT", call)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_calls_of_jobs(page: Path) -> None:
+    """Their words are those that the job takes; nothing runs."""
+    assert [(call, wrong) for call in commands(page) if (wrong := fault(call))] == []
+
+
+def fault(call: str) -> str:
+    """Why a call is none of a job; empty if it is one, or of what is no job."""
+    if call.split()[1] in NOT_JOBS:
+        return ""
+    try:
+        line = command_line([word for word in shlex.split(call)[1:] if word != "&"])
+        job = job_of(line.job)
+        _parse(_parser(job), line.options, job.options)
+    except (UsageError, FileNotFoundError) as error:
+        return str(error)
+    except SystemExit:  # --help
+        return ""
+    return ""
+
+
+def test_a_wrong_command_is_noticed() -> None:
+    assert "unrecognized arguments: --know-until" in fault("./spark-submit.sh land files --half h --know-until now")
+    assert fault("./spark-submit.sh reconsile") != ""
 
 
 def test_the_index_names_every_page() -> None:

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 from halfop.frame.cli import main
+from halfop.html.page import command, prose
 from halfop.report.figures import Figures, RunFigures, read_figures
 from halfop.report.queries import LONGEST
 from halfop.report.report import open_messages, render
+from halfop.rules.reasons import Reason, plain
 from halfop.runs.record import last_run
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
@@ -98,6 +100,38 @@ def test_rejects_have_a_tile_and_a_banner(found: Figures) -> None:
     said = " ".join(Tags(render(found, Settings(), AT)).said)
     assert re.search(r"Rejected\s+1\s+rows that no rule could use", said), said[:3000]
     assert re.search(r"1 row rejected:\s+HALF BAD_REAL_TOPIC\s*\. A topic has 1 to 127 characters", said), said[:3000]
+
+
+def test_it_begins_with_what_most_people_want_to_know(found: Figures) -> None:
+    said = " ".join(Tags(render(found, Settings(), AT)).said)
+    first = (
+        r"Committed\s+4\s+and 1 rolled back, .*?Open\s+5\s.*?Need a look\s+4\s+2 conflicts, 1 discard, 1 rejected row\s"
+    )
+    assert re.search(rf"looks at\s+runs 1 to 4\s+{first}", said, re.DOTALL), said[:3000]
+
+
+def test_no_rule_is_shown_with_a_note_on_its_design() -> None:
+    """What halfop's rules have in common with the broker's, and where to read on, is for docs/rules.md."""
+    noted = [name for reason in Reason for name in [plain("", reason.name)] if re.search("≠|≥|see |line ", name)]
+    assert noted == []
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("./x resume --key b/0/1 --warehouse /w", ["./x", "resume", "--key b/0/1", "--warehouse /w"]),
+        ("./x end --commit --where a", ["./x", "end", "--commit", "--where a"]),
+        ("./x end --where=a -- b", ["./x", "end", "--where=a", "--", "b"]),
+    ],
+)
+def test_an_option_stands_on_one_line_with_its_value(line: str, shown: list[str]) -> None:
+    made = command(line)
+    assert re.findall("<span>(.*?)</span>", made) == shown
+    assert "".join(Tags(made).said) == line
+
+
+def test_options_in_sentences_are_whole() -> None:
+    assert prose("and end --apply <it>") == 'and end <span class="whole">--apply</span> &lt;it&gt;'
 
 
 @pytest.mark.slow

@@ -72,6 +72,11 @@ def instant(text: str) -> datetime:
         raise argparse.ArgumentTypeError(f"expected an instant: {expected}; given {text!r}") from error
 
 
+def instant_or_now(text: str) -> datetime:
+    """As `instant`, or the word `now`."""
+    return datetime.now(timezone.utc) if text == "now" else instant(text)
+
+
 def _iso(text: str) -> datetime:
     match = _ISO.fullmatch(text)
     if match is None:

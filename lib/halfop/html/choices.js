@@ -98,7 +98,10 @@
   }
 
   table.tHead.rows[0].prepend(document.createElement("th"));
-  table.addEventListener("change", write);
+  table.addEventListener("change", () => {
+    chooser.open = true;
+    write();
+  });
   for (const each of filters) each.addEventListener("change", filter);
   ending.addEventListener("change", write);
   find("button[name=all]").addEventListener("click", all);

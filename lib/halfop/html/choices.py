@@ -67,8 +67,9 @@ def _chooser(filters: Sequence[Filter], commands: Commands) -> Markup:
     given = {"data-start": commands.start, "data-where": commands.where, "data-limit": commands.limit}
     endings = [Option(name, name) for name in commands.endings]
     return element(
-        "div",
+        "details",
         {"class": "chooser", "hidden": "", **given},
+        element("summary", {}, "Filter, select, and make the command that ends them"),
         element("div", {"class": "filters"}, *[_filter(each) for each in filters]),
         element("p", {"class": "chosen", "aria-live": "polite"}),
         element(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -20,6 +21,7 @@ from halfop.frame.units import count
 # No frame, no network and no script but the page's own, whatever slipped in.
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
 _VOID = frozenset({"meta"})
+_OPTION = re.compile(r"(--[a-z][a-z-]*)")
 Cells = list[str | int]
 
 # ---- markup ----
@@ -50,12 +52,16 @@ def text(value: str) -> Markup:
 
 
 class PageSection(NamedTuple):
-    """A section; `anchor` is the target of links to it, `lead` says in a sentence how to read it."""
+    """A section; `anchor` is the target of links to it, `lead` says in a sentence how to read it.
+
+    `narrow`: beside another one, if there is room.
+    """
 
     anchor: str
     title: str
     lead: str
     content: Sequence[str]
+    narrow: bool = False
 
 
 class Tile(NamedTuple):
@@ -116,12 +122,14 @@ def packaged(name: str) -> str:
 
 
 def _section(each: PageSection) -> Markup:
-    heading = element("h2", {}, each.title)
-    return element("section", {"id": each.anchor}, heading, element("p", {"class": "lead"}, each.lead), *each.content)
+    heading, kind = element("h2", {}, each.title), {"class": "narrow"} if each.narrow else {}
+    lead = element("p", {"class": "lead"}, prose(each.lead))
+    return element("section", {"id": each.anchor, **kind}, heading, lead, *each.content)
 
 
-def tiles(each: Sequence[Tile]) -> Markup:
-    return element("div", {"class": "tiles"}, *[_tile(tile) for tile in each])
+def tiles(each: Sequence[Tile], which: str = "") -> Markup:
+    """Returns figures side by side; those that come `first` on a page are larger."""
+    return element("div", {"class": f"tiles {which}".strip()}, *[_tile(tile) for tile in each])
 
 
 def _tile(tile: Tile) -> Markup:
@@ -132,7 +140,7 @@ def _tile(tile: Tile) -> Markup:
 
 def notice(tone: str, *content: str) -> Markup:
     """Returns a sentence that asks for attention; `tone` as of a tile."""
-    return element("p", {"class": f"notice {tone}"}, *content)
+    return element("p", {"class": f"notice {tone}"}, *map(prose, content))
 
 
 def part(title: str, *content: str, anchor: str = "") -> Markup:
@@ -147,7 +155,14 @@ def parts(*each: str) -> Markup:
 
 
 def paragraph(*content: str) -> Markup:
-    return element("p", {}, *content)
+    return element("p", {}, *map(prose, content))
+
+
+def prose(value: str) -> Markup:
+    """Returns text whose options, as `--apply`, are never broken over two lines; markup as it is."""
+    if isinstance(value, Markup):
+        return value
+    return join(unbroken(word) if n % 2 else word for n, word in enumerate(_OPTION.split(value)))
 
 
 def nothing(why: str) -> Markup:
@@ -169,9 +184,20 @@ def unbroken(text: str) -> Markup:
 
 
 def command(*lines: str) -> Markup:
-    """Returns lines to copy; a tap selects all of them. A line wraps only between its words, so `--key` stays whole."""
-    shown = [" ".join(element("span", {}, word) for word in line.split(" ")) for line in lines]
+    """Returns lines to copy; a tap selects all of them. An option stays whole, and on one line with its value."""
+    shown = [" ".join(element("span", {}, each) for each in _with_values(line)) for line in lines]
     return element("pre", {"class": "command"}, Markup("\n".join(shown)))
+
+
+def _with_values(line: str) -> list[str]:
+    """The line's words, an option with the word after it."""
+    found: list[str] = []
+    for word in line.split(" "):
+        if found and re.fullmatch(_OPTION, found[-1]) and not word.startswith("-"):
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
 
 
 def table(header: Sequence[str], rows: Sequence[Cells], attributes: Sequence[Mapping[str, object]] = ()) -> Markup:

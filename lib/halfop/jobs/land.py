@@ -9,7 +9,7 @@ from typing import Any
 
 from halfop.api.halfop import Halfop
 from halfop.api.opening import of_job
-from halfop.frame.arguments import FailOn, add_fail_on, failing_on, instant, offset
+from halfop.frame.arguments import FailOn, add_fail_on, failing_on, instant, instant_or_now, offset
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.errors import summary_of
 from halfop.frame.summary import Summary
@@ -114,9 +114,9 @@ def _add_files(files: argparse.ArgumentParser) -> None:
         )
     files.add_argument(
         "--known-until",
-        type=instant,
+        type=instant_or_now,
         metavar="T",
-        help="all ops up to this instant have landed with this; default: the newest op's store time, broker by broker",
+        help="all ops up to this instant (or now) land with it; default: the newest op's store time, broker by broker",
     )
     files.add_argument("--skip-bad", action="store_true", help="land the good rows; bad rows go to table rejected")
 
@@ -131,9 +131,9 @@ def _add_store(store: argparse.ArgumentParser) -> None:
     )
     store.add_argument(
         "--known-until",
-        type=instant,
+        type=instant_or_now,
         metavar="T",
-        help="all ops up to this instant are in the store, because the broker has stopped; "
+        help="all ops up to this instant (or now) are in the store, because the broker has stopped; "
         "default: the newest record's store time, less landing.op_lag",
     )
     store.add_argument(

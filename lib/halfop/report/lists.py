@@ -122,7 +122,7 @@ def discards(found: Figures, settings: Settings) -> Content:
     if not rows:
         return [p.nothing("These runs left nothing to resume.")]
     reasons: list[p.Cells] = [
-        [p.code(row["reason"]), row["n"], r.meaning("DISCARD", row["reason"])]
+        [p.code(row["reason"]), row["n"], r.plain("DISCARD", row["reason"])]
         for row in sorted(found["discard_reasons"], key=lambda row: -row["n"])
     ]
     header = ["half key", "group", "topic", "discarded (UTC)", "asked", "reason", "to resume it"]
@@ -164,7 +164,8 @@ def rejects(found: Figures, settings: Settings) -> Content:
     if not every:
         return [p.nothing("Nothing was rejected in these runs.")]
     cells: list[p.Cells] = [
-        [each.kind, p.link(each.anchor, each.reason), each.n, r.words(each.reason) or _OWN_FAULT] for each in every
+        [each.kind, p.link(each.anchor, each.reason), each.n, r.plain("REJECT", each.reason) or _OWN_FAULT]
+        for each in every
     ]
     rows = {why: list(each) for why, each in groupby(found["rejects"], lambda row: (row["kind"], row["reason"]))}
     parts = [_rows_of(each, rows[each.kind, each.reason], settings, found.first) for each in every]

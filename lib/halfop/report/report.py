@@ -45,7 +45,7 @@ def report(warehouse: Warehouse, settings: Settings, out: Path, newest: int) -> 
 def render(found: Figures, settings: Settings, now: datetime) -> str:
     """Returns the page."""
     notices = [*_open_run(found), *_late(found), *_owed(found), *_rejected(by_reason(found))]
-    glance = [p.tiles([*_state(found, now), *_counts(found)]), *notices]
+    glance = [p.tiles(_first(found), "first"), p.tiles(_then(found, now)), *notices]
     code = script() if found["hanging"] and found.runs else ""
     return p.page("halfop report", _about(found, settings, now), glance, sections(found, settings), code)
 
@@ -65,15 +65,54 @@ def open_messages(found: Figures) -> int:
     return sum(row["n"] for row in found.open_messages)
 
 
-def _state(found: Figures, now: datetime) -> list[p.Tile]:
-    owed, late = len(found.run.owed) if found.run else 0, len(found.late)
+def _first(found: Figures) -> list[p.Tile]:
+    """What most people open the page for."""
+    commits, rollbacks = found.total("COMMIT"), found.total("ROLLBACK")
     ages = [row["oldest"] for row in found.open_messages if row["oldest"] is not None]
-    oldest = f"oldest {u.duration(max(ages))}" if ages else ""
+    oldest = f"the oldest for {u.duration(max(ages))}" if ages else "after the last run"
+    looks = {noun: n for noun, n in _looks(found).items() if n}
+    tone = "bad" if {"conflict", "reused key"} & looks.keys() else "warn"
+    named = ", ".join(u.plural(n, noun) for noun, n in looks.items()) or "nothing is wrong"
+    return [
+        p.Tile("Committed", u.count(commits), f"and {u.count(rollbacks)} rolled back, in these runs"),
+        p.Tile("Open", u.count(open_messages(found)), oldest),
+        p.Tile("Need a look", u.count(sum(looks.values())), named, _tone(sum(looks.values()), tone)),
+    ]
+
+
+def _looks(found: Figures) -> dict[str, int]:
+    return {
+        "conflict": _rejects_of(found, Reason.CONFLICT),
+        "reused key": _rejects_of(found, Reason.KEY_REUSED),
+        "discard": _discarded(found),
+        "rejected row": _rejected_rows(found),
+        "late queue": len(found.late),
+        "owed table": len(found.run.owed) if found.run else 0,
+    }
+
+
+def _rejects_of(found: Figures, reason: Reason) -> int:
+    return sum(each.n for each in by_reason(found) if each.reason == reason.name)
+
+
+def _discarded(found: Figures) -> int:
+    return sum(row["n"] for row in found["discard_reasons"])
+
+
+def _rejected_rows(found: Figures) -> int:
+    """Rejects that are neither urgent nor harmless."""
+    return sum(each.n for each in by_reason(found) if urgency(each.reason) == 0)
+
+
+def _then(found: Figures, now: datetime) -> list[p.Tile]:
+    conflicts, others, discarded = _rejects_of(found, Reason.CONFLICT), _rejected_rows(found), _discarded(found)
+    landed, ops = found.tables["half_messages"], found.tables["op_messages"]
     return [
         _last_run(found, now),
-        p.Tile("Late queues", u.count(late), "their clocks stand still" if late else "", _tone(late, "warn")),
-        p.Tile("Owed sinks", u.count(owed), "parked, and still to be written" if owed else "", _tone(owed, "warn")),
-        p.Tile("Open messages", f"{open_messages(found):,}", oldest),
+        p.Tile("Landed", u.count(landed), f"half messages, and {u.count(ops)} ops"),
+        p.Tile("Discarded", u.count(discarded), "given up, and not brought back", _tone(discarded, "warn")),
+        p.Tile("Conflicts", u.count(conflicts), "ended both ways", _tone(conflicts, "bad")),
+        p.Tile("Rejected", u.count(others), "rows that no rule could use", _tone(others, "warn")),
     ]
 
 
@@ -92,22 +131,6 @@ def _ago(now: datetime, then: datetime) -> str:
 
 def _tone(number: int, if_some: str) -> str:
     return if_some if number else "good"
-
-
-def _counts(found: Figures) -> list[p.Tile]:
-    rejects = by_reason(found)
-    conflicts = sum(each.n for each in rejects if each.reason == Reason.CONFLICT.name)
-    others = sum(each.n for each in rejects if urgency(each.reason) == 0)
-    discarded = sum(row["n"] for row in found["discard_reasons"])
-    landed, ops = found.tables["half_messages"], found.tables["op_messages"]
-    commits, rollbacks = found.total("COMMIT"), found.total("ROLLBACK")
-    return [
-        p.Tile("Landed", u.count(landed), f"half messages, and {u.count(ops)} ops"),
-        p.Tile("Committed", u.count(commits), f"and {u.count(rollbacks)} rolled back, in these runs"),
-        p.Tile("Discarded", u.count(discarded), "in these runs, not brought back since", _tone(discarded, "warn")),
-        p.Tile("Conflicts", u.count(conflicts), "in these runs, ended both ways", _tone(conflicts, "bad")),
-        p.Tile("Rejected", u.count(others), "rows that no rule could use", _tone(others, "warn")),
-    ]
 
 
 # ---- notices ----

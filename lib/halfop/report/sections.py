@@ -15,7 +15,7 @@ from halfop.html import plots as g
 from halfop.report import queries as q
 from halfop.report.figures import Figures, RunFigures, of_decision
 from halfop.report.lists import Content, about, decided, discards, group, hanging, rejects
-from halfop.rules.reasons import Reason, meaning
+from halfop.rules.reasons import Reason, plain
 from halfop.settings.model import Settings
 
 # By anchor: the title, and how to read the section.
@@ -75,6 +75,7 @@ _TONES = {
     "SUPERSEDED": "superseded",
     "EARLY_OP": "early",
 }
+_NARROW = ("decisions", "latency", "topics", "checks")
 _NO_RUN = "No run has decided anything yet."
 _NO_COMMIT = "Nothing has been committed in these runs."
 
@@ -92,7 +93,7 @@ def sections(found: Figures, settings: Settings) -> list[p.PageSection]:
         "discards": discards(found, settings),
         "rejects": rejects(found, settings),
     }
-    return [p.PageSection(anchor, *_HEADS[anchor], content) for anchor, content in contents.items()]
+    return [p.PageSection(anchor, *_HEADS[anchor], content, anchor in _NARROW) for anchor, content in contents.items()]
 
 
 # ---- open ----
@@ -135,7 +136,7 @@ def _asked_bar(label: str, number: int, asked: int) -> g.Bar:
 
 
 def _explained(decision: str, reason: str | None, n: int) -> p.Cells:
-    return [p.code(decided(decision, reason)), n, meaning(decision, reason)]
+    return [p.code(decided(decision, reason)), n, plain(decision, reason)]
 
 
 def _oldest(rows: list[Row], settings: Settings) -> Content:

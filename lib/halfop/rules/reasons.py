@@ -16,7 +16,10 @@ _DISCARDED = "Only what is discarded can be resumed"
 
 @unique
 class Reason(Enum):
-    """A reason by its name in the tables, with words for people; rejects also say what is allowed, or what to do."""
+    """A reason by its name in the tables, with its rule's words; rejects also say what is allowed, or what to do.
+
+    `plain` says it to people who do not know the rules, if the words do not.
+    """
 
     # of the decision table
     BAD_REAL_TOPIC = (
@@ -31,27 +34,40 @@ class Reason(Enum):
     PRODUCER = "the producer ended its transaction"
     CHECK = "the producer answered a check"
     FINAL = "a broker's final message is the proof; its op was lost"
-    BROKER_DISCARDED = "the broker itself gave it up (see put-back copies)"
+    BROKER_DISCARDED = "the broker itself gave it up (see put-back copies)", "", "the broker itself gave it up"
     LOST_BY_BROKER = (
         "it had landed, and its broker lost it with the end of its log",
         "There is nothing to do: what was open there is discarded",
     )
     CHECKED_TOO_OFTEN = (
-        "check times ≥ transaction_check_max, and never checked or last checked at least transaction_check_interval ago"
+        "check times ≥ transaction_check_max, and never checked or last checked at least transaction_check_interval "
+        "ago",
+        "",
+        "its producer was asked transaction_check_max times, and did not answer",
     )
-    EXPIRED = "age > file_reserved_time, and never checked or last checked at least transaction_check_interval ago"
-    FRESH = "store_timestamp ≥ queue clock"
+    EXPIRED = (
+        "age > file_reserved_time, and never checked or last checked at least transaction_check_interval ago",
+        "",
+        "older than file_reserved_time",
+    )
+    FRESH = "store_timestamp ≥ queue clock", "", "newer than what is known of its queue's ops"
     IMMUNE = "young enough to be left alone, by its own immunity or transaction_timeout"
     CHECKED_RECENTLY = "it was checked less than transaction_check_interval ago"
     NO_PRODUCER_GROUP = (
         "no PGROUP: nobody can ever be asked. A discard, no reject: an op that lands later still ends it "
-        "(≠ broker: it counts fifteen questions to nobody)"
+        "(≠ broker: it counts fifteen questions to nobody)",
+        "",
+        "it names no producer group, so nobody can be asked",
     )
     CHECK_LIMIT = "rules.checks_a_run questions have been given to older messages of its group in this run"
     TIMEOUT = "old enough to ask"
     CLOCK_SKEW = "born in the future, so asked at once"
     # of the page's other parts: of decisions, rejected ops and resumes
-    BROKER_ASKS = "line 5, 6, 10a or 11 would ask or discard, but halfop only watches: the broker does that"
+    BROKER_ASKS = (
+        "line 5, 6, 10a or 11 would ask or discard, but halfop only watches: the broker does that",
+        "",
+        "halfop only watches: the broker asks and discards",
+    )
     END_NOT_SEEN = "halfop only watched, and watch_for has passed without an end"
     HALF_REJECTED = (
         "its half message was rejected; a corrected one that lands later finds its ops",
@@ -94,8 +110,8 @@ class Reason(Enum):
     LOST_RANGE = "a part of a broker's log that could not be read", "Repair it: a later landing reads it"
     FOUND_RANGE = "a lost part of a broker's log that was read later", "There is nothing to do"
 
-    def __init__(self, words: str, allowed: str = "") -> None:
-        self.words, self.allowed = words, allowed
+    def __init__(self, words: str, allowed: str = "", plain: str = "") -> None:
+        self.words, self.allowed, self.plain = words, allowed, plain or words
 
     @property
     def line(self) -> Line:
@@ -170,6 +186,12 @@ def allowed(name: str) -> str:
 def meaning(decision: str, reason: str | None) -> str:
     """Returns why a decision was made; some decisions have no reason beside them."""
     return words(reason) or _WITHOUT_REASON.get(decision, "")
+
+
+def plain(decision: str, reason: str | None) -> str:
+    """Returns why a decision was made, to people who do not know the rules."""
+    found = known(reason)
+    return found.plain if found else meaning(decision, reason)
 
 
 def line(decision: str, reason: str | None, own_immunity: bool = False) -> Line | None:

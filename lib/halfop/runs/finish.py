@@ -125,14 +125,15 @@ def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> Non
     summary.extra.pop("queues_behind", None)  # of a run that this call has finished before
     if late := late_queues(arrivals.clocks, arrivals.run):
         summary.extra["queues_behind"] = late
-        log.warning("%s", _late_queues(len(late)))
+        log.info("%s", _late_queues(len(late)))
 
 
 def _late_queues(number: int) -> str:
-    many = "its clock stands" if number == 1 else "their clocks stand"
+    """Returns a calm line: time stands still there until more lands, and no message is lost by it."""
+    known = "is" if number == 1 else "are"
     return (
-        f"The op log of {plural(number, 'queue')} has not landed up to now (queues_behind), so {many} still and nobody "
-        "is asked there. Land later ops, or say by --known-until that there are none"
+        f"{plural(number, 'queue')} {known} not known up to now (queues_behind): nobody is asked there until later ops "
+        "land, or --known-until says that there are none"
     )
 
 

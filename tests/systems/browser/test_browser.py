@@ -69,7 +69,7 @@ def _figures(request: pytest.FixtureRequest) -> Figures:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1200])
+@pytest.mark.parametrize("width", [390, 1200, 1400])
 def test_it_fits_and_asks_for_nothing(tab: Tab, page: Path, width: int, theme: str) -> None:
     tab.look(width, theme)
     tab.open(page)
@@ -91,7 +91,8 @@ def hanging(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def choose(tab: Tab, **values: str) -> None:
-    """Sets filters by the beginnings of their options' texts."""
+    """Opens the filters, and sets them by the beginnings of their options' texts."""
+    tab.evaluate('document.querySelector(".chooser").open = true')
     for name, text in values.items():
         given = f"select[name={name}]", text
         tab.evaluate(f"({SET})({json.dumps(given)})")
@@ -139,6 +140,25 @@ def test_hanging_messages_are_filtered_selected_and_named(tab: Tab, hanging: Pat
     choose(tab, group="all")
     assert f"{len(old):,} selected" in counted(tab)
     assert tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
+
+
+def test_filters_are_collapsed_until_they_are_wanted(tab: Tab, hanging: Path) -> None:
+    tab.look(1400, "light")
+    tab.open(hanging)
+    assert tab.evaluate('document.querySelector(".filters").checkVisibility()') is False
+    tab.evaluate('document.querySelector("#choices tbody input").click()')
+    assert tab.evaluate('document.querySelector(".filters").checkVisibility()') is True
+    assert "1 selected" in counted(tab)
+
+
+def test_its_width_is_used_and_options_are_whole(tab: Tab, page: Path) -> None:
+    tab.look(1400, "light")
+    tab.open(page)
+    assert tab.evaluate('document.querySelector("main").offsetWidth') > 1300
+    lines = """[...document.querySelectorAll(".lead .whole, p .whole, .command span")]
+        .filter(e => e.textContent.startsWith("--") && e.textContent.length < 60 && e.getClientRects().length > 1)
+        .map(e => e.textContent)"""
+    assert tab.evaluate(lines) == []
 
 
 def conditions(tab: Tab) -> list[str]:
