@@ -264,6 +264,11 @@ class GetBrokerClusterInfo(Header, code=RequestCode.GET_BROKER_CLUSTER_INFO): ..
 
 
 @dataclass
+class GetTopicConfig(Header, code=RequestCode.GET_TOPIC_CONFIG):
+    topic: str
+
+
+@dataclass
 class GetRouteinfo(Header, code=RequestCode.GET_ROUTEINFO_BY_TOPIC):
     topic: str
 

@@ -72,6 +72,11 @@ class GatewaySettings(Section):
     questions_a_second: int = Field(
         default=100, ge=1, description="How many questions one client gets a second; it drops what it cannot queue."
     )
+    ask_sender_first: bool = Field(
+        default=True,
+        description="Whether a question goes to the client that sent the half message, if it is connected: to its id, "
+        "then to its machine. false: to the group's clients in turn.",
+    )
     acl_file: str | None = Field(
         default=None,
         description="The file of accounts (YAML, as RocketMQ's plain_acl.yml). null: clients need no signature.",

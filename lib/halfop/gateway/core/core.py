@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import partial
 from random import Random
 
 import orjson
@@ -25,14 +24,13 @@ from halfop.gateway.core.effects import (
     Counts,
     Effect,
     Effects,
-    FindRoute,
     Instant,
     LogView,
-    Read,
 )
+from halfop.gateway.core.lookups import Lookups
 from halfop.gateway.core.messages import Ended, Half, Topic
 from halfop.gateway.core.questions import Manner, Questions
-from halfop.gateway.core.reads import Description, Reads, cluster_info, route_of
+from halfop.gateway.core.reads import Description
 from halfop.gateway.core.transactions import (
     Answers,
     Terms,
@@ -47,7 +45,12 @@ from halfop.gateway.core.transactions import (
 from halfop.rocketmq.frames import ANSWER, Frame
 from halfop.rocketmq.message import message_id
 from halfop.rocketmq.names import AnswerCode, RequestCode
-from halfop.rocketmq.requests import NOT_TYPE, EndTransaction, GetRouteinfo, Sent, UnregisterClient
+from halfop.rocketmq.requests import (
+    NOT_TYPE,
+    EndTransaction,
+    Sent,
+    UnregisterClient,
+)
 from halfop.settings.model import Settings
 
 _MOST_TOPICS = 10_000
@@ -69,8 +72,8 @@ class Core:
         self.accounts: Accounts | None = None
         self.disk_full = self.stopping = False
         self.counts, self.producers = Counts(), Producers()
-        self.answers, self._reads = Answers(self.counts), Reads(log, broker, started.ms)
-        manner = Manner(broker, self._rules.transaction_check_interval, own.questions_a_second)
+        self.answers, self._lookups = Answers(self.counts), Lookups(log, broker, self._terms, started.ms)
+        manner = Manner(broker, self._rules.transaction_check_interval, own.questions_a_second, own.ask_sender_first)
         self.questions = Questions(log, self.producers, manner, self.counts.questions)
         self._flush_seconds = own.flush_time.total_seconds()
         self._ticked: float | None = None
@@ -82,10 +85,7 @@ class Core:
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
-            **dict.fromkeys(self._reads.quick, self._read_now),
-            **dict.fromkeys(self._reads.slow, self._read_later),
+            **self._lookups.handlers,
         }
 
     # ---- what comes in ----
@@ -136,6 +136,7 @@ class Core:
         Each is decided when it is wanted, so that a client that takes no more gets no more, and a failure loses none.
         """
         yield from self.answers.give_up(now.steady - self._flush_seconds)
+        yield from self._lookups.pulls.over(now.steady)
         seconds = 0.0 if self._ticked is None else min(now.steady - self._ticked, _LONGEST_PAUSE)
         self._ticked = now.steady
         yield from self.questions.ask(now.at, seconds)
@@ -156,13 +157,13 @@ class Core:
     def _send(self, client: Client, request: Frame, now: Instant) -> Effects:
         if self._broker.is_slave:
             raise Refused(AnswerCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy: a slave takes no messages")
-        given = checked_send(request, client.host, self._terms, self._random)
+        given = checked_send(request, client, self._terms, self._random)
         if client.account is not None:
             client.account.check("PUB", given.topic)
         self._check_room()
         added = () if given.topic in self._log.topics else (self._new_topic(given.topic),)
         if given.group not in client.groups:
-            self.producers.add(given.group, client)
+            self.producers.learn(given.group, client)
         return *added, AppendHalf(given, client, request)
 
     def _check_room(self) -> None:
@@ -237,7 +238,7 @@ class Core:
                 raise TypeError
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise Refused(AnswerCode.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
-        client.name = name[:200]
+        self.producers.rename(client, name[:200])
         for group in filter(is_group, groups):
             self.producers.add(group, client)
         # V2 leaves out what has not changed, which this gateway would have to remember
@@ -252,21 +253,3 @@ class Core:
 
     def _check_client(self, client: Client, request: Frame, now: Instant) -> Effects:
         return answer(client, request, request.answer(AnswerCode.SUCCESS))
-
-    # ---- reads and routes ----
-
-    def _read_now(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return answer(client, request, self._reads.quick[request.code](request, client.account))
-
-    def _read_later(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return (Read(client, request, partial(self._reads.slow[request.code], request, client.account)),)
-
-    def _cluster(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return answer(client, request, request.answer(AnswerCode.SUCCESS, body=cluster_info(self._broker)))
-
-    def _route(self, client: Client, request: Frame, now: Instant) -> Effects:
-        topic = header_of(GetRouteinfo, request).topic
-        body = route_of(topic, self._broker, self._terms)
-        if body is None:
-            return (FindRoute(client, request, topic),)
-        return answer(client, request, request.answer(AnswerCode.SUCCESS, body=body))
