@@ -88,6 +88,11 @@ class GatewaySettings(Section):
     client_ca: str | None = Field(
         default=None, description="The file of authorities that sign clients' certificates. null: clients need none."
     )
+    audit_file: str | None = Field(
+        default=None,
+        description="A file of JSON lines: each END_TRANSACTION and each administration, taken or refused. SIGHUP "
+        "opens it again. null: none.",
+    )
     metrics: Annotated[str, AfterValidator(_ADDRESS)] | None = Field(
         default=None, description="The address, host:port, of its pages /metrics and /healthz. null: none."
     )

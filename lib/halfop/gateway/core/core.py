@@ -24,8 +24,10 @@ from halfop.gateway.core.effects import (
     Counts,
     Effect,
     Effects,
+    EndTaken,
     Instant,
     LogView,
+    RefusedRequest,
 )
 from halfop.gateway.core.lookups import Lookups
 from halfop.gateway.core.messages import Ended, Half, Topic
@@ -75,6 +77,7 @@ class Core:
         self.answers, self._lookups = Answers(self.counts), Lookups(log, broker, self._terms, started.ms)
         manner = Manner(broker, self._rules.transaction_check_interval, own.questions_a_second, own.ask_sender_first)
         self.questions = Questions(log, self.producers, manner, self.counts.questions)
+        self._audits = own.audit_file is not None
         self._flush_seconds = own.flush_time.total_seconds()
         self._ticked: float | None = None
         self._handlers: Mapping[int, Callable[[Client, Frame, Instant], Effects]] = {
@@ -105,8 +108,10 @@ class Core:
 
     def refuse(self, client: Client, request: Frame, error: Refused) -> Effects:
         """Answers a request with an error."""
-        self.counts.refused[error.code] += 1
-        return answer(client, request, request.answer(error.code, remark=error.remark))
+        self.counts.refuse(request.code, error.code)
+        is_audited = request.code == RequestCode.END_TRANSACTION or request.code not in self._handlers
+        told = RefusedRequest(client, request, error.code, error.remark, is_audited)
+        return told, *answer(client, request, request.answer(error.code, remark=error.remark))
 
     def half_stored(self, appended: AppendHalf, half: Half, now: Instant) -> Effects:
         """Takes the place that a half message got in the log."""
@@ -122,6 +127,9 @@ class Core:
             return self.refuse(client, request, not_found())
         self.counts.ended[f"{appended.end.outcome}_{ended.kind}"] += 1
         waits = self._wait(ended.end, client, request, None, now)
+        if self._audits:
+            end = appended.end
+            waits = EndTaken(client, half, end.outcome, ended.kind, bool(end.from_check)), *waits
         if appended.end.from_check:
             return [*self._answered(half, "ANSWERED", client, request, now), *waits]
         return waits
@@ -213,9 +221,11 @@ class Core:
         """An end that says nothing is not answered, as a broker does not."""
         self.counts.ended["UNKNOWN"] += 1
         half = self._log.open_halves.get(asked.commit_log_offset)
-        if not asked.from_transaction_check or half is None or half.group != asked.producer_group:
+        if half is None or half.group != asked.producer_group or not client.may_send(half.topic):
             return ()
-        return self._answered(half, "UNKNOWN", client, request, now) if client.may_send(half.topic) else ()
+        from_check = asked.from_transaction_check
+        noted = self._answered(half, "UNKNOWN", client, request, now) if from_check else ()
+        return (*noted, EndTaken(client, half, "UNKNOWN", "OPEN", from_check)) if self._audits else noted
 
     def _answered(self, half: Half, outcome: str, client: Client, request: Frame, now: Instant) -> list[Effect]:
         remark = request.remark[:_LONGEST_REMARK]
