@@ -11,13 +11,14 @@ from halfop.gateway.core.clients import Account, Accounts, Client
 from halfop.gateway.core.effects import CheckRequest, FindRoute, Read
 from halfop.gateway.core.messages import Half, Outcome, Topic
 from halfop.rocketmq.frames import Frame, Splitter
-from halfop.rocketmq.names import HALF_TOPIC, PROXY_CLIENT, AnswerCode
+from halfop.rocketmq.names import HALF_TOPIC, PROXY_CLIENT, TRACE_TOPIC, AnswerCode
 from halfop.rocketmq.requests import (
     GetMaxOffset,
     GetRouteinfo,
     GetTopicConfig,
     HeartBeat,
     PullMessage,
+    SendMessageV2,
     UnregisterClient,
     ViewMessage,
 )
@@ -128,6 +129,23 @@ def test_topics_above_what_there_may_be(game: Game, producer: Client) -> None:
     del game.log.topics[TOPIC]
     game.log.topics |= {"t": Topic(4, 4)}
     assert "this gateway has 10000 topics" in refusal_of_a_send(game, producer)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_message_traces_are_dropped_or_refused_and_clients_learn_which(takes: bool) -> None:
+    game = limited(traces=takes)
+    producer = game.client(GROUP)
+    sent = game.sends(producer)
+    game.flush()
+    answer = game.answer_to(sent)
+    assert answer is not None
+    assert (answer.fields["MSG_REGION"], answer.fields["TRACE_ON"]) == ("DefaultRegion", str(takes).lower())
+    end = game.log.end
+    trace = SendMessageV2("_INNER_TRACE_PRODUCER", TRACE_TOPIC, 0, 0, 1, 0, properties="KEYS\x01k")
+    found = game.answer_to(game.asks(producer, trace, b"trace"))
+    assert found is not None
+    assert (found.code, game.core.counts.traces) == ((0, 1) if takes else (AnswerCode.NO_PERMISSION, 0))
+    assert game.log.end == end
 
 
 # ---- ends ----

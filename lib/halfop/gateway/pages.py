@@ -80,6 +80,7 @@ class Metrics(Collector):
         yield _counter("sends", "Half messages that were stored.", counts.sent)
         yield _labelled("ends", "END_TRANSACTION by what became of it.", "end", counts.ended)
         yield self._refusals()
+        yield _counter("traces", "Batches of message traces that were dropped.", counts.traces)
         yield _labelled("questions", "Questions to producers by outcome.", "outcome", counts.questions)
         yield _counter("connections_refused", "Connections above gateway.max_connections.", counts.connections_refused)
         yield _counter("bad_frames", "Connections closed for bytes that no client sends.", counts.bad_frames)

@@ -132,6 +132,8 @@ class Sent(Header):
     queue_id: Int
     queue_offset: Long
     transaction_id: str = ""
+    region: str = field(default="DefaultRegion", metadata={"name": "MSG_REGION"})
+    trace_on: bool = field(default=True, metadata={"name": "TRACE_ON"})
 
 
 @dataclass

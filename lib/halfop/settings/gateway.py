@@ -32,6 +32,11 @@ class GatewaySettings(Section):
     reject_transactions: bool = Field(
         default=False, description="Whether new messages are refused, as RocketMQ's rejectTransactionMessage does."
     )
+    traces: bool = Field(
+        default=True,
+        description="Whether clients' message traces are taken, and dropped; nobody can read them. false: they are "
+        "refused, and clients are told to send none.",
+    )
     register_every: Duration = duration("30s", "How often it registers with the name servers.")
     max_connections: int = Field(default=10_000, ge=1, description="How many connections it has at the most.")
     max_body: int = Field(default=4 * _MIB, ge=1, le=32 * _MIB, description="The most bytes of a message's body.")

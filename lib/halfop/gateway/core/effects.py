@@ -75,7 +75,7 @@ class Counts:
     """Counts since the start, which only rise, and how long answers have waited for the disk."""
 
     def __init__(self) -> None:
-        self.sent = self.given_up = self.connections_refused = self.bad_frames = 0
+        self.sent = self.traces = self.given_up = self.connections_refused = self.bad_frames = 0
         self.ended: Counter[str] = Counter()
         self._refused: Counter[tuple[int | None, int]] = Counter()
         self.questions: Counter[str] = Counter()

@@ -81,6 +81,11 @@ def checked_send(request: Frame, sender: Client, terms: Terms, random: Random) -
     )
 
 
+def sends_trace(request: Frame) -> bool:
+    """Returns whether the send is a client's message trace."""
+    return request.fields.get("b" if request.code == RequestCode.SEND_MESSAGE_V2 else "topic") == names.TRACE_TOPIC
+
+
 def _queues(topic: str, terms: Terms) -> int:
     """How many queues clients may name: as at a broker all that can be read, since they learn of fewer ones late."""
     known = terms.known.get(topic)
