@@ -10,9 +10,18 @@ import pytest
 from halfop.gateway.core.clients import Account, Accounts, Client
 from halfop.gateway.core.effects import CheckRequest, FindRoute, Read
 from halfop.gateway.core.messages import Half, Outcome, Topic
-from halfop.rocketmq.frames import Splitter
-from halfop.rocketmq.names import HALF_TOPIC, AnswerCode
-from halfop.rocketmq.requests import GetMaxOffset, GetRouteinfo, HeartBeat, UnregisterClient, ViewMessage
+from halfop.rocketmq.frames import Frame, Splitter
+from halfop.rocketmq.names import HALF_TOPIC, PROXY_CLIENT, TRACE_TOPIC, AnswerCode
+from halfop.rocketmq.requests import (
+    GetMaxOffset,
+    GetRouteinfo,
+    GetTopicConfig,
+    HeartBeat,
+    PullMessage,
+    SendMessageV2,
+    UnregisterClient,
+    ViewMessage,
+)
 from halfop.rocketmq.wire.remoting import Credentials
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.model import Settings
@@ -120,6 +129,23 @@ def test_topics_above_what_there_may_be(game: Game, producer: Client) -> None:
     del game.log.topics[TOPIC]
     game.log.topics |= {"t": Topic(4, 4)}
     assert "this gateway has 10000 topics" in refusal_of_a_send(game, producer)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_message_traces_are_dropped_or_refused_and_clients_learn_which(takes: bool) -> None:
+    game = limited(traces=takes)
+    producer = game.client(GROUP)
+    sent = game.sends(producer)
+    game.flush()
+    answer = game.answer_to(sent)
+    assert answer is not None
+    assert (answer.fields["MSG_REGION"], answer.fields["TRACE_ON"]) == ("DefaultRegion", str(takes).lower())
+    end = game.log.end
+    trace = SendMessageV2("_INNER_TRACE_PRODUCER", TRACE_TOPIC, 0, 0, 1, 0, properties="KEYS\x01k")
+    found = game.answer_to(game.asks(producer, trace, b"trace"))
+    assert found is not None
+    assert (found.code, game.core.counts.traces) == ((0, 1) if takes else (AnswerCode.NO_PERMISSION, 0))
+    assert game.log.end == end
 
 
 # ---- ends ----
@@ -387,8 +413,9 @@ def test_after_a_restart_a_run_that_has_not_seen_the_question_asks_in_vain(game:
     assert (set(game.outcomes(unaware)), len(game.asked)) == ({"SUPERSEDED"}, 1)
 
 
-def test_questions_are_shared_by_a_groups_clients_and_limited_for_each(game: Game, producer: Client) -> None:
-    other = game.client(GROUP)
+def test_questions_are_shared_by_a_groups_clients_and_limited_for_each() -> None:
+    game = limited(ask_sender_first=False)
+    producer, other = game.client(GROUP), game.client(GROUP)
     for n in range(25):
         game.wants(game.half(producer), str(n))
     game.tick()
@@ -413,6 +440,122 @@ def test_an_answer_of_another_group_or_to_no_question_is_none(game: Game, produc
     assert game.outcomes(request) == ["SENT"]
     game.ends(producer, half, None, from_transaction_check=True)
     assert game.outcomes(request) == ["SENT", "UNKNOWN"]
+
+
+# ---- whom it asks ----
+
+
+def asked_names(game: Game) -> list[str]:
+    return [each.client.name for each in game.asked]
+
+
+def beats(game: Game, client: Client, name: str) -> None:
+    """A heartbeat of the group, as a client of that id."""
+    game.asks(client, HeartBeat(), orjson.dumps({"clientID": name, "producerDataSet": [{"groupName": GROUP}]}))
+
+
+def machine(number: int) -> bytes:
+    """The address and port of a client on another machine."""
+    return bytes((10, 0, 1, number)) + (40_000).to_bytes(4, "big")
+
+
+def test_the_client_that_sent_a_message_is_asked_first_also_after_its_restart(game: Game) -> None:
+    first, second, other = (game.client(host=machine(n)) for n in (1, 2, 3))
+    for client, name in ((first, "a"), (second, "b"), (other, "c")):
+        beats(game, client, name)
+    halves = [game.half(second) for _ in range(3)]
+    game.wants(halves[0], "0")
+    game.tick()
+    game.core.left(second)
+    restarted = game.client(host=machine(9))
+    beats(game, restarted, "b")
+    game.wants(halves[1], "1")
+    game.tick()
+    game.core.left(restarted)
+    same_machine = game.client(host=machine(2))
+    beats(game, same_machine, "new")
+    game.wants(halves[2], "2")
+    game.tick()
+    assert asked_names(game) == ["b", "b", "new"]
+    assert [row.client for row in game.table] == ["b", "b", "new"]
+
+
+def test_a_sender_that_does_not_answer_is_followed_by_the_others_in_turn(game: Game) -> None:
+    clients = [game.client(host=machine(n)) for n in range(3)]
+    for client, name in zip(clients, "abc", strict=True):
+        beats(game, client, name)
+    half = game.half(clients[1])
+    for n in range(4):
+        game.wants(half, str(n))
+        game.tick()
+        game.passes(1.0)
+    assert asked_names(game) == ["b", "a", "c", "b"]
+    game.ends(clients[1], half, None, from_transaction_check=True)  # it answers again: it knows best
+    game.wants(half, "again")
+    game.tick()
+    assert asked_names(game)[-1] == "b"
+
+
+def test_a_sender_that_has_got_its_share_holds_up_no_other_senders_messages(game: Game) -> None:
+    busy, other = (game.client(host=machine(n)) for n in (1, 2))
+    beats(game, busy, "busy")
+    beats(game, other, "other")
+    for n in range(25):
+        game.wants(game.half(busy if n < 20 else other), str(n))
+    game.tick()
+    assert asked_names(game) == ["busy"] * 10 + ["other"] * 5
+    game.tick()
+    assert asked_names(game)[15:] == ["busy"] * 10
+
+
+def test_without_the_setting_the_clients_are_asked_in_turn() -> None:
+    game = limited(ask_sender_first=False)
+    first, second = (game.client(host=machine(n)) for n in (1, 2))
+    beats(game, first, "a")
+    beats(game, second, "b")
+    for n in range(4):
+        game.wants(game.half(second), str(n))
+    game.tick()
+    assert asked_names(game) == ["a", "b", "a", "b"]
+
+
+def test_a_connection_that_merely_sends_is_asked_until_the_group_has_a_heartbeat(game: Game) -> None:
+    sending = game.client(host=machine(1))
+    first = game.wants(game.half(sending), "1")
+    game.tick()
+    assert game.outcomes(first) == []  # nobody knows whether it takes questions
+    beating = game.client(host=machine(2))
+    beats(game, beating, "b")
+    second = game.wants(game.half(sending), "2")
+    game.tick()
+    assert [each.client for each in game.asked] == [sending, beating]
+    assert game.outcomes(second) == ["SENT"]
+    assert sending.groups == set()
+    game.core.left(beating)
+    game.half(sending)
+    assert (sending.groups, beating.groups) == ({GROUP}, set())
+
+
+def test_a_question_that_a_proxy_took_counts_when_it_is_answered(game: Game) -> None:
+    proxy, sending = game.client(host=machine(1)), game.client(host=machine(1))
+    beats(game, proxy, PROXY_CLIENT)
+    known, silent = game.half(sending), game.half(sending)
+    requests = [game.wants(known, "1"), game.wants(silent, "2")]
+    game.tick()
+    assert [each.client for each in game.asked] == [proxy, proxy]
+    assert game.table == []
+    game.ends(sending, known, None, from_transaction_check=True)
+    assert game.outcomes(requests[0]) == ["SENT", "UNKNOWN"]
+    assert [row.client for row in game.table] == [PROXY_CLIENT, "client"]
+    game.tick(INTERVAL)
+    assert game.outcomes(requests[1]) == []
+    game.tick()
+    assert game.outcomes(requests[1]) == ["FAILED"]
+    assert (game.table[-1].remark or "").startswith("it was sent, but perhaps nobody saw it")
+    late = game.ends(sending, silent, "COMMIT", from_transaction_check=True)
+    game.flush()
+    assert game.answer_to(late) is not None
+    assert game.outcomes(requests[1]) == ["FAILED", "SENT", "ANSWERED"]
 
 
 # ---- clients ----
@@ -452,7 +595,8 @@ def test_requests_that_no_account_has_signed_and_those_that_it_may_not_make(game
     game.credentials = Credentials("none", "secret")
     assert "account none has no PUB on topic orders" in refusal_of_a_send(game, stranger)
     assert refusal_of_an_end(game, stranger, half)[0] == AnswerCode.NO_PERMISSION
-    game.core.producers.add(GROUP, stranger)
+    for each in (client, stranger):
+        game.core.producers.add(GROUP, each)
     request = game.wants(half, "1")
     game.tick()
     game.ends(stranger, half, None, from_transaction_check=True)
@@ -478,6 +622,39 @@ def test_routes_and_reads(game: Game, producer: Client) -> None:
     assert route.topic == "no topic"
     assert isinstance(read, Read)
     assert Splitter(1 << 20).feed(read.read())[0].body == game.log.record(0)
+
+
+def test_a_topics_configuration_says_that_its_messages_are_transactional(game: Game, producer: Client) -> None:
+    found = game.answer_to(game.asks(producer, GetTopicConfig("any")))
+    assert found is not None
+    about = orjson.loads(found.body)
+    assert (about["topicName"], about["attributes"]) == ("any", {"message.type": "TRANSACTION"})
+    refused = game.answer_to(game.asks(producer, GetTopicConfig(HALF_TOPIC)))
+    assert refused is not None
+    assert refused.code == AnswerCode.TOPIC_NOT_EXIST
+
+
+def pulls(game: Game, client: Client, offset: int, suspends: bool = True) -> Frame:
+    flag = 6 if suspends else 4
+    return game.asks(client, PullMessage("heartbeats", 0, offset, 32, flag, suspend_timeout_millis=15_000))
+
+
+def test_a_pull_that_is_to_wait_is_answered_when_its_time_is_over(game: Game, producer: Client) -> None:
+    waits = pulls(game, producer, 0)
+    game.tick(14.5)
+    assert game.answer_to(waits) is None
+    game.tick(1.0)
+    found = game.answer_to(waits)
+    assert found is not None
+    assert (found.code, found.fields["nextBeginOffset"]) == (AnswerCode.PULL_NOT_FOUND, "0")
+
+
+def test_other_pulls_do_not_wait_and_few_of_a_client_do(game: Game, producer: Client) -> None:
+    pulls(game, producer, 0, suspends=False)
+    pulls(game, producer, 5)
+    assert [type(each) for each in game.effects] == [Read, Read]
+    waiting = [pulls(game, producer, 0) for _ in range(65)]
+    assert [n for n, each in enumerate(waiting) if game.answer_to(each)] == [64]
 
 
 # ---- any order ----

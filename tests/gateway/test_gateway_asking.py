@@ -52,7 +52,7 @@ class ReadableLog(OpenLog):
 
 
 def questions_of(log: OpenLog, producers: Producers, a_second: int = 100) -> Questions:
-    return Questions(cast(LogView, log), producers, Manner(BROKER, YOUNG, a_second), Counter())
+    return Questions(cast(LogView, log), producers, Manner(BROKER, YOUNG, a_second, True), Counter())
 
 
 def client(*topics: str) -> Client:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from halfop.gateway.core.clients import Refused
+from halfop.gateway.core.clients import Client, Refused
 from halfop.gateway.core.messages import Half, HalfMessage, Topic
 from halfop.gateway.core.transactions import Terms, check_end, checked_send, end_of, end_request
 from halfop.rocketmq.frames import Frame
@@ -32,7 +32,7 @@ PROPERTIES = {"TRAN_MSG": "true", "UNIQ_KEY": "U1", "PGROUP": "g", "TAGS": "red"
 
 
 def half_message(request: Frame, born_host: bytes, terms: Terms) -> HalfMessage:
-    return checked_send(request, born_host, terms, RANDOM)
+    return checked_send(request, Client(born_host, "client"), terms, RANDOM)
 
 
 def send(body: bytes = b"body", code: int = RequestCode.SEND_MESSAGE_V2, **changed: str | None) -> Frame:

@@ -234,7 +234,7 @@ def test_a_client_is_known_by_its_send_and_asked_as_a_broker_asks(tmp_path: Path
         number = int(running.address.rpartition(":")[2])
         message_id = f"7F000001{number:08X}{0:016X}"
         said = {"msgId": message_id, "queueId": "2", "queueOffset": "0", "transactionId": "U1"}
-        assert answer.fields == said
+        assert answer.fields == said | {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
         ask_for(warehouse, StoredHalf("orders", "U1", 0, 0), "group", 1)
         question = one_frame(client, splitter)
         assert (question.code, question.flag) == (RequestCode.CHECK_TRANSACTION_STATE, ONE_WAY)

@@ -129,14 +129,14 @@ def test_ends_that_the_disk_has_not_take_only_so_much(tmp_path: Path, monkeypatc
         switch.touch()
         for each in sent:
             producer.end(each, "COMMIT")
-        until(lambda: 'halfop_gateway_refusals_total{code="2"}' in page(pages, "metrics"))
+        until(lambda: 'halfop_gateway_refusals_total{code="2",request="37"}' in page(pages, "metrics"))
         switch.unlink()
         for each in sent:
             until(partial(ended, producer, each))
         with asked(running.address) as broker:
             assert [len(each["body"]) for each in pulled(broker, "orders")] == [len(body)] * len(sent)
         metrics = page(pages, "metrics").splitlines()
-    refused = next(line for line in metrics if line.startswith('halfop_gateway_refusals_total{code="2"}'))
+    refused = next(line for line in metrics if line.startswith('halfop_gateway_refusals_total{code="2",request="37"}'))
     assert float(refused.split()[1]) >= len(sent) - 6, "twice 200,000 bytes, and what one append and one flush hold"
 
 

@@ -24,7 +24,8 @@ WRITTEN = [
     ),
     (
         r.Sent("ID", 1, 2, "U"),
-        {"msgId": "ID", "queueId": "1", "queueOffset": "2", "transactionId": "U"},
+        {"msgId": "ID", "queueId": "1", "queueOffset": "2", "transactionId": "U"}
+        | {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"},
     ),
     (
         r.EndTransaction("g", 5, 1000, r.COMMIT_TYPE, from_transaction_check=True, msg_id="U"),

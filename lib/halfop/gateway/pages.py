@@ -79,7 +79,8 @@ class Metrics(Collector):
         counts = self._counts
         yield _counter("sends", "Half messages that were stored.", counts.sent)
         yield _labelled("ends", "END_TRANSACTION by what became of it.", "end", counts.ended)
-        yield _labelled("refusals", "Requests that were answered with an error, by its code.", "code", counts.refused)
+        yield self._refusals()
+        yield _counter("traces", "Batches of message traces that were dropped.", counts.traces)
         yield _labelled("questions", "Questions to producers by outcome.", "outcome", counts.questions)
         yield _counter("connections_refused", "Connections above gateway.max_connections.", counts.connections_refused)
         yield _counter("bad_frames", "Connections closed for bytes that no client sends.", counts.bad_frames)
@@ -87,6 +88,13 @@ class Metrics(Collector):
         yield self._latency()
         for name, about, value in self._gauges:
             yield GaugeMetricFamily(f"halfop_gateway_{name}", about, value())
+
+    def _refusals(self) -> Metric:
+        about = "Requests that were answered with an error, by request and code."
+        family = CounterMetricFamily("halfop_gateway_refusals", about, labels=["request", "code"])
+        for (request, code), count in sorted(self._counts.refused.items(), key=str):
+            family.add_metric(["other" if request is None else str(request), str(code)], count)
+        return family
 
     def _latency(self) -> Metric:
         family = HistogramMetricFamily("halfop_gateway_flush_seconds", "How long answers waited for the disk.")
@@ -102,8 +110,8 @@ def _counter(name: str, about: str, value: int) -> Metric:
     return CounterMetricFamily(f"halfop_gateway_{name}", about, value)
 
 
-def _labelled(name: str, about: str, label: str, counted: Counter[str] | Counter[int]) -> Metric:
+def _labelled(name: str, about: str, label: str, counted: Counter[str]) -> Metric:
     family = CounterMetricFamily(f"halfop_gateway_{name}", about, labels=[label])
-    for key, value in sorted(counted.items(), key=str):
-        family.add_metric([str(key)], value)
+    for key, value in sorted(counted.items()):
+        family.add_metric([key], value)
     return family

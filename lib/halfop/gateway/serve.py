@@ -31,6 +31,7 @@ from halfop.gateway.door import (
     shown,
     tls_context,
 )
+from halfop.gateway.journal import Trail
 from halfop.gateway.log.log import Log, StoreForm
 from halfop.gateway.namesrv import Upstream
 from halfop.gateway.pages import Gauge, Metrics, serve_pages
@@ -63,6 +64,7 @@ class _Gateway:
         self._own = settings.gateway.model_copy(update={"max_connections": room})
         self._settings, self._request, self._tls = settings, request, tls
         self._root = "" if request.is_slave else settings.warehouse_root
+        self._trail = Trail(self._own.audit_file)
         self._accounts = read_accounts(self._own.acl_file) if self._own.acl_file else None
         self._stop = asyncio.Event()
 
@@ -115,7 +117,7 @@ class _Gateway:
     def _make(self, broker: Description, upstream: Upstream | None) -> None:
         self._core = Core(self._log, broker, self._settings, SystemRandom(), instant())
         self._core.accounts = self._accounts
-        self._server = Server(self._core, self._log, upstream, self._own)
+        self._server = Server(self._core, self._log, upstream, self._trail, self._own)
 
     def _gauges(self) -> list[Gauge]:
         core, connections = self._core, self._server.connections
@@ -216,6 +218,10 @@ class _Gateway:
                 load_certificate(self._tls, self._own)
             if self._own.acl_file:
                 self._core.accounts = read_accounts(self._own.acl_file)
+            self._trail.reopen()
+            self._trail.administered(
+                "SIGHUP", instant().at, accounts=self._own.acl_file, certificate=self._own.certificate
+            )
             _log.info("certificate and accounts were read again")
         except HalfopError as error:
             _log.warning("%s; the old ones stay", error)
@@ -241,6 +247,7 @@ class _Gateway:
         self._server.finish()
         if self._upkeep:
             await self._upkeep.close()
+        self._trail.close()
 
     def _summary(self) -> Summary:
         counts = self._core.counts
@@ -251,7 +258,7 @@ class _Gateway:
                 "sent": counts.sent,
                 "ended": dict(counts.ended),
                 "questions": dict(counts.questions),
-                "refused": {str(code): count for code, count in counts.refused.items()},
+                "refused": {f"{request or 'other'}/{code}": count for (request, code), count in counts.refused.items()},
                 "open": len(self._log.open_halves),
             },
         )

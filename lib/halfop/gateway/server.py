@@ -24,12 +24,15 @@ from halfop.gateway.core.effects import (
     Ask,
     CheckRequest,
     Effect,
+    EndTaken,
     FindRoute,
     Instant,
     Note,
     Read,
+    RefusedRequest,
 )
 from halfop.gateway.core.reads import no_route
+from halfop.gateway.journal import Refusals, Trail
 from halfop.gateway.log.log import Log
 from halfop.gateway.namesrv import Upstream
 from halfop.gateway.upkeep import Deliveries
@@ -47,8 +50,9 @@ _log = logging.getLogger("halfop.gateway")
 class Server:
     """Does what the core says, for the connections that it has; `deliveries` has the rows that the core notes."""
 
-    def __init__(self, core: Core, log: Log, upstream: Upstream | None, own: GatewaySettings) -> None:
+    def __init__(self, core: Core, log: Log, upstream: Upstream | None, trail: Trail, own: GatewaySettings) -> None:
         self._core, self._gateway_log, self._upstream = core, log, upstream
+        self._trail, self._refusals = trail, Refusals()
         self.deliveries = Deliveries()
         calls = Calls(self._handle, self._writable, core.left)
         self.connections = Connections(own, core.counts, calls)
@@ -67,6 +71,8 @@ class Server:
         """Called some ten times a second."""
         now = instant()
         self._do(self._core.tick(now), now)
+        self._refusals.tick(now)
+        self._trail.flush()
 
     def want(self, requests: Iterable[CheckRequest], sent_before: Mapping[tuple[str, int], datetime]) -> None:
         """Called with questions that runs have asked for."""
@@ -98,10 +104,16 @@ class Server:
                 case Answer() | Ask():
                     self._send(effect.client, effect.frame)
                 case _:
-                    self._do_seldom(effect)
+                    self._do_seldom(effect, now)
 
-    def _do_seldom(self, effect: Note | AddTopic | Read | FindRoute) -> None:
+    def _do_seldom(self, effect: EndTaken | RefusedRequest | Note | AddTopic | Read | FindRoute, now: Instant) -> None:
         match effect:
+            case EndTaken():
+                self._trail.end(effect, now.at)
+            case RefusedRequest():
+                self._refusals.put(effect, now)
+                if effect.is_audited:
+                    self._trail.refused(effect, now.at)
             case Note():
                 self.deliveries.put(effect.row)
             case AddTopic():
@@ -136,11 +148,14 @@ class Server:
             self._readers.submit(self._begun, channel, channel.reads.popleft())
 
     def _begun(self, channel: Channel, effect: Read) -> None:
-        frame = _answer_of(effect)
+        found = _answer_of(effect)
 
         def done() -> None:
             channel.reading -= 1
-            channel.send(frame)
+            if isinstance(found, Refused):
+                self._refuse(effect.client, effect.request, found)
+            else:
+                channel.send(found)
             self._writable(channel)
 
         self._loop.call_soon_threadsafe(done)
@@ -164,7 +179,7 @@ class Server:
             found = await upstream.route(topic)
             self._send(client, request.answer(found.code, found.fields, found.remark, found.body))
         except TransientError as error:
-            self._send(client, request.answer(AnswerCode.SYSTEM_ERROR, remark=str(error)))
+            self._refuse(client, request, Refused(AnswerCode.SYSTEM_ERROR, str(error)))
 
     def finish(self) -> None:
         """Closes all connections once their answers are sent."""
@@ -177,12 +192,11 @@ def instant() -> Instant:
     return Instant(time.time(), time.monotonic())
 
 
-def _answer_of(effect: Read) -> bytes:
-    request = effect.request
+def _answer_of(effect: Read) -> bytes | Refused:
     try:
         return effect.read()
     except Refused as error:
-        return request.answer(error.code, remark=error.remark)
+        return error
     except Exception:
-        _log.exception("request %s of %s failed", request.code, effect.client.name)
-        return request.answer(AnswerCode.SYSTEM_ERROR, remark=_FAILED)
+        _log.exception("request %s of %s failed", effect.request.code, effect.client.name)
+        return Refused(AnswerCode.SYSTEM_ERROR, _FAILED)

@@ -9,6 +9,8 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 HALF_TOPICS = (HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+PROXY_CLIENT = "rmq-proxy-producer-client"  # the client id in a heartbeat of Apache's proxy for its producers
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients send to it what they have sent, if their message trace is on
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # a broker's check service reads as this consumer group
 OP_TOPICS = (OP_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
 # Of a broker that keeps its transactions in RocksDB alone (from RocketMQ 5.4 on, with transRocksDBEnable=true and
@@ -142,6 +144,7 @@ class RequestCode(_Code):
     SEND_BATCH_MESSAGE = 320
     QUERY_CONSUME_QUEUE = 321
     RESUME_CHECK_HALF_MESSAGE = 323
+    GET_TOPIC_CONFIG = 351
 
 
 class AnswerCode(_Code):

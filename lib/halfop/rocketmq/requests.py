@@ -132,6 +132,8 @@ class Sent(Header):
     queue_id: Int
     queue_offset: Long
     transaction_id: str = ""
+    region: str = field(default="DefaultRegion", metadata={"name": "MSG_REGION"})
+    trace_on: bool = field(default=True, metadata={"name": "TRACE_ON"})
 
 
 @dataclass
@@ -261,6 +263,11 @@ class GetBrokerRuntimeInfo(Header, code=RequestCode.GET_BROKER_RUNTIME_INFO): ..
 
 
 class GetBrokerClusterInfo(Header, code=RequestCode.GET_BROKER_CLUSTER_INFO): ...
+
+
+@dataclass
+class GetTopicConfig(Header, code=RequestCode.GET_TOPIC_CONFIG):
+    topic: str
 
 
 @dataclass

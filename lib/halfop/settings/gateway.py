@@ -32,6 +32,11 @@ class GatewaySettings(Section):
     reject_transactions: bool = Field(
         default=False, description="Whether new messages are refused, as RocketMQ's rejectTransactionMessage does."
     )
+    traces: bool = Field(
+        default=True,
+        description="Whether clients' message traces are taken, and dropped; nobody can read them. false: they are "
+        "refused, and clients are told to send none.",
+    )
     register_every: Duration = duration("30s", "How often it registers with the name servers.")
     max_connections: int = Field(default=10_000, ge=1, description="How many connections it has at the most.")
     max_body: int = Field(default=4 * _MIB, ge=1, le=32 * _MIB, description="The most bytes of a message's body.")
@@ -72,6 +77,11 @@ class GatewaySettings(Section):
     questions_a_second: int = Field(
         default=100, ge=1, description="How many questions one client gets a second; it drops what it cannot queue."
     )
+    ask_sender_first: bool = Field(
+        default=True,
+        description="Whether a question goes to the client that sent the half message, if it is connected: to its id, "
+        "then to its machine. false: to the group's clients in turn.",
+    )
     acl_file: str | None = Field(
         default=None,
         description="The file of accounts (YAML, as RocketMQ's plain_acl.yml). null: clients need no signature.",
@@ -82,6 +92,11 @@ class GatewaySettings(Section):
     key: str | None = Field(default=None, description="The file of the key of its certificate.")
     client_ca: str | None = Field(
         default=None, description="The file of authorities that sign clients' certificates. null: clients need none."
+    )
+    audit_file: str | None = Field(
+        default=None,
+        description="A file of JSON lines: each END_TRANSACTION and each administration, taken or refused. SIGHUP "
+        "opens it again. null: none.",
     )
     metrics: Annotated[str, AfterValidator(_ADDRESS)] | None = Field(
         default=None, description="The address, host:port, of its pages /metrics and /healthz. null: none."

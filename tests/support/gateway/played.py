@@ -97,7 +97,8 @@ class MemoryLog:
     def append_half(self, given: HalfMessage) -> Half:
         message = half_message(given, HOST)
         place = Place(len(self.halves), self.end, message.size(), BORN_MS)
-        half = Half(*place, given.born_ms, given.topic, given.queue, given.group, given.uniq_key, given.immunity)
+        of = given.topic, given.queue, given.group
+        half = Half(*place, given.born_ms, *of, given.uniq_key, given.immunity, given.sender)
         self.halves[half.physical_offset] = half
         self._records[half.physical_offset] = message.packed(place)
         self._state.add(half)
@@ -177,9 +178,9 @@ class Game:
 
     # ---- what a producer does ----
 
-    def client(self, *groups: str) -> Client:
+    def client(self, *groups: str, host: bytes = CLIENT) -> Client:
         """A client that has connected, and has said that it is of these groups."""
-        client = Client(CLIENT, "client")
+        client = Client(host, "client")
         for group in groups:
             self.core.producers.add(group, client)
         return client

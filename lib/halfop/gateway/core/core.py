@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import partial
 from random import Random
 
 import orjson
@@ -25,14 +24,15 @@ from halfop.gateway.core.effects import (
     Counts,
     Effect,
     Effects,
-    FindRoute,
+    EndTaken,
     Instant,
     LogView,
-    Read,
+    RefusedRequest,
 )
+from halfop.gateway.core.lookups import Lookups
 from halfop.gateway.core.messages import Ended, Half, Topic
 from halfop.gateway.core.questions import Manner, Questions
-from halfop.gateway.core.reads import Description, Reads, cluster_info, route_of
+from halfop.gateway.core.reads import Description
 from halfop.gateway.core.transactions import (
     Answers,
     Terms,
@@ -43,11 +43,17 @@ from halfop.gateway.core.transactions import (
     end_request,
     is_group,
     not_found,
+    sends_trace,
 )
 from halfop.rocketmq.frames import ANSWER, Frame
 from halfop.rocketmq.message import message_id
 from halfop.rocketmq.names import AnswerCode, RequestCode
-from halfop.rocketmq.requests import NOT_TYPE, EndTransaction, GetRouteinfo, Sent, UnregisterClient
+from halfop.rocketmq.requests import (
+    NOT_TYPE,
+    EndTransaction,
+    Sent,
+    UnregisterClient,
+)
 from halfop.settings.model import Settings
 
 _MOST_TOPICS = 10_000
@@ -69,9 +75,10 @@ class Core:
         self.accounts: Accounts | None = None
         self.disk_full = self.stopping = False
         self.counts, self.producers = Counts(), Producers()
-        self.answers, self._reads = Answers(self.counts), Reads(log, broker, started.ms)
-        manner = Manner(broker, self._rules.transaction_check_interval, own.questions_a_second)
+        self.answers, self._lookups = Answers(self.counts), Lookups(log, broker, self._terms, started.ms)
+        manner = Manner(broker, self._rules.transaction_check_interval, own.questions_a_second, own.ask_sender_first)
         self.questions = Questions(log, self.producers, manner, self.counts.questions)
+        self._audits = own.audit_file is not None
         self._flush_seconds = own.flush_time.total_seconds()
         self._ticked: float | None = None
         self._handlers: Mapping[int, Callable[[Client, Frame, Instant], Effects]] = {
@@ -82,10 +89,7 @@ class Core:
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
-            **dict.fromkeys(self._reads.quick, self._read_now),
-            **dict.fromkeys(self._reads.slow, self._read_later),
+            **self._lookups.handlers,
         }
 
     # ---- what comes in ----
@@ -105,14 +109,16 @@ class Core:
 
     def refuse(self, client: Client, request: Frame, error: Refused) -> Effects:
         """Answers a request with an error."""
-        self.counts.refused[error.code] += 1
-        return answer(client, request, request.answer(error.code, remark=error.remark))
+        self.counts.refuse(request.code, error.code)
+        is_audited = request.code == RequestCode.END_TRANSACTION or request.code not in self._handlers
+        told = RefusedRequest(client, request, error.code, error.remark, is_audited)
+        return told, *answer(client, request, request.answer(error.code, remark=error.remark))
 
     def half_stored(self, appended: AppendHalf, half: Half, now: Instant) -> Effects:
         """Takes the place that a half message got in the log."""
         self.counts.sent += 1
         message = message_id(self._broker.store_host, half.physical_offset)
-        sent = Sent(message, half.queue, half.queue_offset, half.uniq_key or "")
+        sent = Sent(message, half.queue, half.queue_offset, half.uniq_key or "", trace_on=self._limits.traces)
         return self._wait(half.end, appended.client, appended.request, sent.fields(), now)
 
     def end_stored(self, appended: AppendEnd, ended: Ended, now: Instant) -> Effects:
@@ -122,6 +128,9 @@ class Core:
             return self.refuse(client, request, not_found())
         self.counts.ended[f"{appended.end.outcome}_{ended.kind}"] += 1
         waits = self._wait(ended.end, client, request, None, now)
+        if self._audits:
+            end = appended.end
+            waits = EndTaken(client, half, end.outcome, ended.kind, bool(end.from_check)), *waits
         if appended.end.from_check:
             return [*self._answered(half, "ANSWERED", client, request, now), *waits]
         return waits
@@ -136,6 +145,7 @@ class Core:
         Each is decided when it is wanted, so that a client that takes no more gets no more, and a failure loses none.
         """
         yield from self.answers.give_up(now.steady - self._flush_seconds)
+        yield from self._lookups.pulls.over(now.steady)
         seconds = 0.0 if self._ticked is None else min(now.steady - self._ticked, _LONGEST_PAUSE)
         self._ticked = now.steady
         yield from self.questions.ask(now.at, seconds)
@@ -156,14 +166,25 @@ class Core:
     def _send(self, client: Client, request: Frame, now: Instant) -> Effects:
         if self._broker.is_slave:
             raise Refused(AnswerCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy: a slave takes no messages")
-        given = checked_send(request, client.host, self._terms, self._random)
+        try:
+            given = checked_send(request, client, self._terms, self._random)
+        except Refused:
+            if self._limits.traces and sends_trace(request):
+                return self._drop_trace(client, request)
+            raise
         if client.account is not None:
             client.account.check("PUB", given.topic)
         self._check_room()
         added = () if given.topic in self._log.topics else (self._new_topic(given.topic),)
         if given.group not in client.groups:
-            self.producers.add(given.group, client)
+            self.producers.learn(given.group, client)
         return *added, AppendHalf(given, client, request)
+
+    def _drop_trace(self, client: Client, request: Frame) -> Effects:
+        """A client whose message trace is taken by nobody logs an error for each message, and tries again."""
+        self.counts.traces += 1
+        nowhere = Sent(message_id(self._broker.store_host, 0), 0, 0)
+        return answer(client, request, request.answer(AnswerCode.SUCCESS, nowhere.fields()))
 
     def _check_room(self) -> None:
         """Raises Refused if a send has no room."""
@@ -212,9 +233,11 @@ class Core:
         """An end that says nothing is not answered, as a broker does not."""
         self.counts.ended["UNKNOWN"] += 1
         half = self._log.open_halves.get(asked.commit_log_offset)
-        if not asked.from_transaction_check or half is None or half.group != asked.producer_group:
+        if half is None or half.group != asked.producer_group or not client.may_send(half.topic):
             return ()
-        return self._answered(half, "UNKNOWN", client, request, now) if client.may_send(half.topic) else ()
+        from_check = asked.from_transaction_check
+        noted = self._answered(half, "UNKNOWN", client, request, now) if from_check else ()
+        return (*noted, EndTaken(client, half, "UNKNOWN", "OPEN", from_check)) if self._audits else noted
 
     def _answered(self, half: Half, outcome: str, client: Client, request: Frame, now: Instant) -> list[Effect]:
         remark = request.remark[:_LONGEST_REMARK]
@@ -237,7 +260,7 @@ class Core:
                 raise TypeError
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise Refused(AnswerCode.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
-        client.name = name[:200]
+        self.producers.rename(client, name[:200])
         for group in filter(is_group, groups):
             self.producers.add(group, client)
         # V2 leaves out what has not changed, which this gateway would have to remember
@@ -252,21 +275,3 @@ class Core:
 
     def _check_client(self, client: Client, request: Frame, now: Instant) -> Effects:
         return answer(client, request, request.answer(AnswerCode.SUCCESS))
-
-    # ---- reads and routes ----
-
-    def _read_now(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return answer(client, request, self._reads.quick[request.code](request, client.account))
-
-    def _read_later(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return (Read(client, request, partial(self._reads.slow[request.code], request, client.account)),)
-
-    def _cluster(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return answer(client, request, request.answer(AnswerCode.SUCCESS, body=cluster_info(self._broker)))
-
-    def _route(self, client: Client, request: Frame, now: Instant) -> Effects:
-        topic = header_of(GetRouteinfo, request).topic
-        body = route_of(topic, self._broker, self._terms)
-        if body is None:
-            return (FindRoute(client, request, topic),)
-        return answer(client, request, request.answer(AnswerCode.SUCCESS, body=body))

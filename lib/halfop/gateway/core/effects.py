@@ -68,15 +68,28 @@ class LogView(Protocol):
 BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
 
 
+_MOST_KINDS = 200  # of refusals: a client can name any request
+
+
 class Counts:
     """Counts since the start, which only rise, and how long answers have waited for the disk."""
 
     def __init__(self) -> None:
-        self.sent = self.given_up = self.connections_refused = self.bad_frames = 0
+        self.sent = self.traces = self.given_up = self.connections_refused = self.bad_frames = 0
         self.ended: Counter[str] = Counter()
-        self.refused: Counter[int] = Counter()
+        self._refused: Counter[tuple[int | None, int]] = Counter()
         self.questions: Counter[str] = Counter()
         self.within, self.seconds = [0] * (len(BOUNDS) + 1), 0.0
+
+    @property
+    def refused(self) -> Mapping[tuple[int | None, int], int]:
+        """Refused requests by their code and the answer's; of too many kinds the request is None."""
+        return self._refused
+
+    def refuse(self, request: int, code: int) -> None:
+        """Counts a refused request."""
+        is_known = (request, code) in self._refused or len(self._refused) < _MOST_KINDS
+        self._refused[request if is_known else None, code] += 1
 
     def waited(self, seconds: float) -> None:
         """Counts an answer that waited so long for the disk."""
@@ -161,6 +174,26 @@ class Note(NamedTuple):
     row: Delivery
 
 
+class RefusedRequest(NamedTuple):
+    """Logs that a request was refused. `is_audited`: it was an END_TRANSACTION, or administration."""
+
+    client: Client
+    request: Frame
+    code: int
+    remark: str
+    is_audited: bool
+
+
+class EndTaken(NamedTuple):
+    """Adds to the audit trail that an END_TRANSACTION was taken."""
+
+    client: Client
+    half: Half
+    outcome: str
+    fate: str
+    from_check: bool
+
+
 class Read(NamedTuple):
     """Answers the request by a read that takes long, and may be called in any thread; it may raise Refused."""
 
@@ -177,5 +210,5 @@ class FindRoute(NamedTuple):
     topic: str
 
 
-Effect = Answer | Ask | AppendHalf | AppendEnd | AddTopic | Note | Read | FindRoute
+Effect = Answer | Ask | AppendHalf | AppendEnd | AddTopic | Note | RefusedRequest | EndTaken | Read | FindRoute
 Effects = Sequence[Effect]

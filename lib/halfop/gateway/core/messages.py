@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from halfop.gateway.core.clients import Client
+
 Outcome = Literal["COMMIT", "ROLLBACK"]
 OUTCOMES: tuple[Outcome, ...] = ("COMMIT", "ROLLBACK")
 
@@ -29,12 +31,14 @@ class HalfMessage(NamedTuple):
     group: str
     uniq_key: str | None
     immunity: str | None
+    sender: Client | None = None
 
 
 class Half(NamedTuple):
     """A half message in the log, as far as ends and questions need it.
 
     `topic` and `queue` are the real ones, `immunity` is CHECK_IMMUNITY_TIME_IN_SECONDS as the producer gave it.
+    `sender` is None if a process before this one took it.
     """
 
     queue_offset: int
@@ -47,6 +51,7 @@ class Half(NamedTuple):
     group: str
     uniq_key: str | None
     immunity: str | None
+    sender: Client | None = None
 
     @property
     def end(self) -> int:

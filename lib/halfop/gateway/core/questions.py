@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from halfop.rocketmq.message import Message, message_id
 from halfop.rocketmq.requests import CheckTransactionState
 
 _AT_ONCE = 5_000  # requests of a group and topic, so that nothing else waits long
+_MOST_PASSED = 500  # of them whose sender has got its share, so that others' come, too
 _FIRST_OPAQUE = 1 << 20
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -31,6 +33,7 @@ class Manner(NamedTuple):
     broker: Description
     young: timedelta
     a_second: int
+    sender_first: bool
 
 
 class _Wanted(NamedTuple):
@@ -43,6 +46,8 @@ class _Sent(NamedTuple):
 
     request: CheckRequest | None
     at: datetime
+    client: str | None = None
+    is_seen: bool = True
 
 
 _NOTHING_SENT: Mapping[tuple[str, int], datetime] = MappingProxyType({})
@@ -56,6 +61,7 @@ class Questions:
         # by group and topic, since not every client of a group may see each topic; and by place, the oldest first
         self._wanted: dict[tuple[str, str], OrderedDict[int, _Wanted]] = {}
         self._sent: dict[int, _Sent] = {}
+        self._unsure: dict[int, _Sent] = {}  # that count by their answers alone
         self._credit = 0.0  # the part of a question that a client may be sent more
         self._opaque = _FIRST_OPAQUE
 
@@ -95,19 +101,22 @@ class Questions:
 
     def ask(self, now: datetime, seconds: float) -> Iterator[Effect]:
         """Sends what can be sent, each when it is wanted; `seconds` have passed since the last call."""
+        yield from self._unseen(now)
         left = Counter[Client]()
         self._credit += self._manner.a_second * seconds
         most = int(self._credit)
         self._credit -= most
         for of, requests in list(self._wanted.items()):
-            before = len(requests)
-            for _ in range(min(_AT_ONCE, before)):
-                wanted = next(iter(requests.values()))
+            before, passed = len(requests), 0
+            for wanted in list(islice(requests.values(), _AT_ONCE)):
                 settled = self._settled(wanted, now, left, most)
-                if not settled:
+                if settled is None or passed == _MOST_PASSED:
                     break  # all others would wait for the same producers
-                del requests[wanted.request.physical_offset]
-                yield from settled
+                if settled:
+                    del requests[wanted.request.physical_offset]
+                    yield from settled
+                else:
+                    passed += 1
             if len(requests) < before:
                 del self._wanted[of]
             if requests:
@@ -120,7 +129,11 @@ class Questions:
             return []
         self._sent[physical_offset] = sent._replace(request=None)
         after = (now - sent.at) // _MILLISECOND
-        return [self._note(sent.request, outcome, now, after, client.name, remark or None)]
+        noted: list[Effect] = [self._note(sent.request, outcome, now, after, client.name, remark or None)]
+        if sent.is_seen:
+            return noted
+        self._unsure.pop(physical_offset, None)
+        return [self._note(sent.request, "SENT", sent.at, client=sent.client), *noted]
 
     def prune(self) -> None:
         """Forgets questions about messages that have ended otherwise."""
@@ -129,8 +142,8 @@ class Questions:
 
     # ---- one request ----
 
-    def _settled(self, wanted: _Wanted, now: datetime, left: Counter[Client], most: int) -> list[Effect]:
-        """Sends the request, or notes why not; nothing if it has to wait for a producer."""
+    def _settled(self, wanted: _Wanted, now: datetime, left: Counter[Client], most: int) -> list[Effect] | None:
+        """Sends the request, or notes why not; nothing if it waits for its producer, None if for any of the group."""
         request, came = wanted
         half = self._log.open_halves.get(request.physical_offset)
         if half is None or half.queue_offset != request.queue_offset:
@@ -140,19 +153,61 @@ class Questions:
             return [self._given_up(request, now)]
         return self._send(half, request, now, left, most)
 
-    def _send(self, half: Half, request: CheckRequest, now: datetime, left: Counter[Client], most: int) -> list[Effect]:
-        may_see = (each for each in self._producers.in_turn(request.group) if each.may_send(half.topic))
-        client = next((each for each in may_see if left[each] < most), None)
-        if client is None:
+    def _send(
+        self, half: Half, request: CheckRequest, now: datetime, left: Counter[Client], most: int
+    ) -> list[Effect] | None:
+        client = self._sender(half, request.group)
+        if client is not None and left[client] >= most:
             return []
+        if client is None:
+            in_turn = self._producers.in_turn(request.group)
+            client = next((each for each in in_turn if left[each] < most and each.may_send(half.topic)), None)
+        return None if client is None else self._asked(half, request, client, now, left)
+
+    def _sender(self, half: Half, group: str) -> Client | None:
+        """The client that has sent the half message, if it is there, and has not left the last question unanswered."""
+        last = self._sent.get(half.physical_offset)
+        if not self._manner.sender_first or (last is not None and last.request is not None):
+            return None
+        return next((each for each in self._producers.like(group, half.sender) if each.may_send(half.topic)), None)
+
+    def _asked(
+        self, half: Half, request: CheckRequest, client: Client, now: datetime, left: Counter[Client]
+    ) -> list[Effect]:
         record = self._record(half)
         if record is None:
             return [self._note(request, "FAILED", now, remark="the log cannot read the message")]
         self._opaque = self._opaque + 1 if self._opaque < 2**31 - 1 else _FIRST_OPAQUE
         left[client] += 1
-        self._sent[half.physical_offset] = _Sent(request, now)
-        frame = question(half, record, self._manner.broker, self._opaque, client.form)
-        return [Ask(client, half, frame), self._note(request, "SENT", now, client=client.name)]
+        self._producers.asked(request.group, client)
+        is_seen = not client.is_proxy and self._producers.has_beaten(request.group)
+        self._sent[half.physical_offset] = sent = _Sent(request, now, client.name, is_seen)
+        ask = Ask(client, half, question(half, record, self._manner.broker, self._opaque, client.form))
+        if is_seen:
+            return [ask, self._note(request, "SENT", now, client=client.name)]
+        noted = self._not_seen(half.physical_offset, now)
+        self._unsure[half.physical_offset] = sent
+        return [ask, *noted]
+
+    # ---- questions that perhaps nobody saw ----
+
+    # A proxy takes questions for groups of which no client is connected, and drops them. So do its connections that
+    # merely send. Such a question counts only when an answer has come, be it UNKNOWN.
+
+    def _unseen(self, now: datetime) -> Iterator[Effect]:
+        """Notes questions to which no answer has come within the check interval."""
+        while self._unsure:
+            place, sent = next(iter(self._unsure.items()))
+            if now - sent.at <= self._manner.young:
+                return
+            yield from self._not_seen(place, now)
+
+    def _not_seen(self, place: int, now: datetime) -> list[Effect]:
+        sent = self._unsure.pop(place, None)
+        if sent is None or sent.request is None:
+            return []
+        remark = "it was sent, but perhaps nobody saw it: no answer within the check interval"
+        return [self._note(sent.request, "FAILED", now, client=sent.client, remark=remark)]
 
     def _record(self, half: Half) -> bytes | None:
         try:

@@ -13,13 +13,13 @@ from halfop.gateway.core.messages import QueueOffsets, Topic
 from halfop.gateway.core.transactions import Terms, check_topic
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import GATEWAY_CONFIG, AnswerCode, RequestCode
+from halfop.rocketmq.names import GATEWAY_CONFIG, AnswerCode, RequestCode, is_real_topic
 
 DEFAULT_TOPIC = "TBW102"  # its route stands for topics that nobody has made yet
 _MASTER, _SLAVE = "0", "1"
 _READ_WRITE, _ANY = 6, 7
 _MOST_MESSAGES, _MOST_UNITS = 32, 1024
-_SUBSCRIPTION = 4  # of a pull's sysFlag: the request brings its subscription
+_SUSPEND, _SUBSCRIPTION = 2, 4  # of a pull's sysFlag: it is to wait for messages; it brings its subscription
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,17 @@ class Reads:
 
     # ---- messages ----
 
+    def nothing_new(self, asked: r.PullMessage, request: Frame, account: Account | None, terms: Terms) -> bytes | None:
+        """The answer to a pull that is to wait and stands at its queue's end; None for another one."""
+        topic, offset = asked.topic, asked.queue_offset
+        if not asked.sys_flag & _SUSPEND or not (topic in terms.known or _is_served(topic, terms)):
+            return None
+        there = self._log.offsets(topic, asked.queue_id)
+        if offset != there.next:
+            return None
+        _check_reader(account, topic)
+        return request.answer(AnswerCode.PULL_NOT_FOUND, r.Pulled(offset, there.first, there.next).fields())
+
     def _pull(self, request: Frame, account: Account | None) -> bytes:
         asked = header_of(r.PullMessage, request)
         topic, queue, offset = asked.topic, asked.queue_id, asked.queue_offset
@@ -160,7 +171,7 @@ def _nothing(there: QueueOffsets, offset: int) -> tuple[AnswerCode, int]:
 
 
 def config_of(name: str, topic: Topic) -> dict[str, object]:
-    """A topic as a broker's table has it."""
+    """A topic as a broker's table has it. Apache's proxy sends to none whose kind of messages it does not know."""
     return {
         "topicName": name,
         "readQueueNums": topic.read_queues,
@@ -169,7 +180,7 @@ def config_of(name: str, topic: Topic) -> dict[str, object]:
         "topicFilterType": "SINGLE_TAG",
         "topicSysFlag": 0,
         "order": False,
-        "attributes": {},
+        "attributes": {"message.type": "TRANSACTION"} if is_real_topic(name) else {},
     }
 
 
@@ -177,8 +188,7 @@ def route_of(topic: str, broker: Description, terms: Terms) -> bytes | None:
     """The body of the answer to GET_ROUTEINFO_BY_TOPIC; None if the topic is not served here."""
     if not _is_served(topic, terms):
         return None
-    new = Topic(terms.queues, terms.queues, _ANY if topic == DEFAULT_TOPIC else _READ_WRITE)
-    found = terms.known.get(topic) or new
+    found = _topic_of(topic, terms)
     queues = {
         "brokerName": broker.name,
         "perm": found.perm,
@@ -188,6 +198,18 @@ def route_of(topic: str, broker: Description, terms: Terms) -> bytes | None:
         "topicSynFlag": 0,
     }
     return orjson.dumps({"brokerDatas": [_data(broker)], "filterServerTable": {}, "queueDatas": [queues]})
+
+
+def topic_config(topic: str, terms: Terms) -> bytes:
+    """The body of the answer to GET_TOPIC_CONFIG. Raises Refused if the topic is not served here."""
+    if topic not in terms.known and not _is_served(topic, terms):
+        raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+    return orjson.dumps(config_of(topic, _topic_of(topic, terms)))
+
+
+def _topic_of(topic: str, terms: Terms) -> Topic:
+    new = Topic(terms.queues, terms.queues, _ANY if topic == DEFAULT_TOPIC else _READ_WRITE)
+    return terms.known.get(topic) or new
 
 
 def _is_served(topic: str, terms: Terms) -> bool:

@@ -46,7 +46,7 @@ class Terms(NamedTuple):
     known: Mapping[str, Topic]
 
 
-def checked_send(request: Frame, born_host: bytes, terms: Terms, random: Random) -> HalfMessage:
+def checked_send(request: Frame, sender: Client, terms: Terms, random: Random) -> HalfMessage:
     """The half message that a broker's bridge would store for a send.
 
     Raises Refused for what a broker or this gateway does not take.
@@ -69,7 +69,7 @@ def checked_send(request: Frame, born_host: bytes, terms: Terms, random: Random)
         sent.flag,
         sent.sys_flag & ~names.TRANSACTION_TYPE_MASK,
         sent.born_timestamp,
-        born_host,
+        sender.host,
         sent.reconsume_times,
         content,
         sent.topic,
@@ -77,7 +77,13 @@ def checked_send(request: Frame, born_host: bytes, terms: Terms, random: Random)
         properties[names.PRODUCER_GROUP],
         properties[names.UNIQ_KEY],
         properties.get(names.CHECK_IMMUNITY),
+        sender,
     )
+
+
+def sends_trace(request: Frame) -> bool:
+    """Returns whether the send is a client's message trace."""
+    return request.fields.get("b" if request.code == RequestCode.SEND_MESSAGE_V2 else "topic") == names.TRACE_TOPIC
 
 
 def _queues(topic: str, terms: Terms) -> int:

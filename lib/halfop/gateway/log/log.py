@@ -103,11 +103,11 @@ class Log(Readable):
 
     def append_half(self, given: HalfMessage) -> Half:
         """Appends a half message; it may be acknowledged when the log is flushed to its `end`."""
-        _, _, _, born_ms, _, _, _, topic, queue, group, uniq_key, immunity = given
+        _, _, _, born_ms, _, _, _, topic, queue, group, uniq_key, immunity, sender = given
         message = half_message(given, self._store_host)
         with self._lock:
             place, record = self._buffer.put(self._half_queue, message, _now_ms())
-            half = Half(*place, born_ms, topic, queue, group, uniq_key, immunity)
+            half = Half(*place, born_ms, topic, queue, group, uniq_key, immunity, sender)
             self._state.add(half)
         self._recent.add(half.physical_offset, record)
         self._flusher.wake()
