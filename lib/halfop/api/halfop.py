@@ -82,7 +82,7 @@ class Halfop(Lands, Hanging, Erasing):
         """
         request = self._request(now, allow_future)
         with self._writing() as there:
-            return WithRows(*preview(files_of(there, "reconcile --dry-run"), request))
+            return WithRows(*preview(there, request))
 
     def verify(self, run: int) -> WithRows[Difference]:
         """Computes a run again from what it read, and lists what is recorded otherwise (`reconcile --verify`).
@@ -91,7 +91,7 @@ class Halfop(Lands, Hanging, Erasing):
         []
         """
         with self._writing() as there:
-            return WithRows(*verify(files_of(there, "reconcile --verify"), run))
+            return WithRows(*verify(there, run))
 
     def _request(self, now: datetime | None, allow_future: bool, park_sinks: Sequence[str] = ()) -> Request:
         refuse_no_zone(now)

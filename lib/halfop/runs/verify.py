@@ -163,7 +163,8 @@ def _as_then(rows: DataFrame, whole: WholeMessages) -> DataFrame:
         for column in target.spec.columns:
             if int(column.since) > version:
                 later.setdefault(column.name, []).append(number)
-    return rows.withColumns({name: F.when(~F.col(TARGET).isin(*of), F.col(name)) for name, of in later.items()})
+    without = {name: F.when(~F.col(TARGET).isin(*of), F.col(name)) for name, of in later.items()}
+    return rows.withColumns(without) if without else rows
 
 
 def _others(warehouse: Warehouse, run_id: int, targets: Sequence[Target]) -> list[Target]:

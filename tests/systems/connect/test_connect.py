@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from halfop.landing.broker.land import land_broker
@@ -71,13 +73,21 @@ def test_a_run_writes_what_one_by_files_writes(
 ) -> None:
     """The first run of the warehouse was made by Delta Kernel: each store knows what the other has written."""
     folder = Path(shutil.copytree(before, tmp_path / "warehouse"))
-    done = server.call(*command(folder))
-    assert done.returncode == 0, done.stderr[-3000:]
+    dry, done = (server.call(*command(folder), *more) for more in (["--dry-run"], []))
+    assert (dry.returncode, done.returncode) == (0, 0), dry.stderr[-3000:] + done.stderr[-3000:]
     assert content(KernelWarehouse(spark, str(folder))) == undisturbed
+    assert _last(dry)["decisions"] == _last(done)["decisions"]
+    verified = server.call("reconcile", "--warehouse", str(folder), "--verify", str(_last(done)["run_id"]))
+    assert (verified.returncode, _last(verified)["differences"]) == (0, 0), verified.stderr[-3000:]
     query = ("sql", "SELECT count(*) AS n FROM decisions", "--format", "csv")
     for call in (("report", "--out", str(tmp_path / "x.html")), ("audit",), query):
         done = server.call(*call, "--warehouse", str(folder))
         assert done.returncode == 0, done.stderr[-3000:]
+
+
+def _last(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def test_each_source_lands_what_it_lands_by_files(server: Server, spark: SparkSession, tmp_path: Path) -> None:
@@ -150,8 +160,7 @@ _OF_FILES = (
     "examine",
     "erase --where true",
     "demo",
-    "reconcile --dry-run",
-    "reconcile --verify 1",
+    "maintain --values orders",
 )
 
 
