@@ -24,8 +24,8 @@ LAYERS = {
     "spark_setup": "start submit settings warehouse",
     "versions": "settings",
     "jobs": "*",
-    "api": "opened follow sql simulation audit explain report html ending examine upkeep erasure runs sinks landing "
-    "landing.files landing.store landing.broker columns settings warehouse frame.cli",
+    "api": "opened follow sql charts simulation audit explain report html ending examine upkeep erasure runs sinks "
+    "landing landing.files landing.store landing.broker columns settings warehouse frame.cli",
     "opened": "settings warehouse",
     "demo": "frame.commands runs landing.store rocketmq.store settings warehouse",
     "gateway_demo": "landing.broker runs gateway rocketmq.wire settings warehouse",
@@ -37,6 +37,7 @@ LAYERS = {
     "follow": "frame.metrics planning settings warehouse",
     "frame.arguments": "columns settings",
     # readers
+    "charts": "simulation explain wording planning columns warehouse",
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
     "audit": "landing planning rules columns rocketmq settings warehouse",
     "explain": "sql wording frame.commands landing runs planning rules columns rocketmq settings warehouse",

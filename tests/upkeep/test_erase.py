@@ -41,6 +41,7 @@ from support.brokers import store_writer as w
 from support.dying import Killed, dying
 from support.json_lines import lines
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
+from support.reader_version import needs_more
 
 LATER = NOW + 100_000
 LOG = logging.getLogger("halfop.test")
@@ -133,6 +134,7 @@ def test_ended_messages_go_from_every_table_and_the_open_one_stays(decided: Kern
     assert (decided.version("decisions"), decided.rows("decisions")) == before, "decisions keep the fact"
     for name in ("half_messages", "topics/T", "endings", "rejected"):
         assert TableUpkeep(decided, name).lacking_guards == {}
+    assert needs_more(decided.root) == set()
 
     again, done = erase(decided, made, SETTINGS)
     assert (done, again.extra["erased"]) == ([], {})

@@ -26,6 +26,7 @@ from halfop.warehouse.upkeep import TRIMMED_BEFORE, UPKEEP, Size, TableUpkeep
 from support import rows as r
 from support.dying import Killed, dying
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
+from support.reader_version import needs_more
 from support.spark_jobs import jobs
 
 AT_ONCE = timedelta(0)
@@ -69,6 +70,7 @@ def test_what_has_ended_goes_and_what_is_open_stays(warehouse: KernelWarehouse) 
     assert planned[("trim", "half_messages")] == steps[("trim", "half_messages")]
     assert steps[("trim", "half_messages")].rows == 3
     assert offsets(warehouse, "half_messages") == {3, 4, 5}, "4 is open, 3 landed with it, 5 no run has seen"
+    assert needs_more(warehouse.root) == set()
     assert steps[("trim", "decisions")].rows == 1, "the WAIT of run 2; run 3's is the open set"
     assert warehouse.properties("half_messages")["delta.appendOnly"] == "true"
 
@@ -166,6 +168,7 @@ def test_a_vacuum_keeps_what_it_is_told_to_whatever_the_table_says(warehouse: Ke
         table.set({"delta.deletedFileRetentionDuration": "interval 7 days"})
         table.vacuum(AT_ONCE)
     assert len(data_files(path)) == 1
+    assert needs_more(warehouse.root) == set()
 
 
 def data_files(path: str) -> list[Path]:

@@ -12,9 +12,11 @@ from halfop.frame.errors import HalfopError
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.schema import delta_table, table
+from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import NO_TABLE, AlreadyWrittenError, Marker, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal, is_null
 from support import rows as r
+from support.reader_version import VECTORS, needs_more
 from support.rules.rule_words import NOW, half
 
 _HALVES = "half_messages"
@@ -46,6 +48,12 @@ class WarehouseContract:
         assert (warehouse.rows(_HALVES), warehouse.properties(_HALVES)) == ([], {})
         assert not warehouse.has(_HALVES)
         assert warehouse.select(_HALVES).files == 0
+
+    def test_any_reader_of_delta_reads_new_tables(self, warehouse: Warehouse, way: None) -> None:
+        """Also if Spark would give them deletion vectors, as Databricks does."""
+        with session_settings(warehouse.spark, VECTORS):
+            self.land(warehouse, 1)
+        assert needs_more(warehouse.root) == set()
 
     def test_a_commit_is_plain_or_happens_once(self, warehouse: Warehouse, way: None) -> None:
         for _ in range(2):

@@ -9,7 +9,10 @@ import pytest
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.schema import delta_table
+from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import Marker
+from support.reader_version import VECTORS, needs_more
 from support.rows import instant
 
 APP = "tests"
@@ -27,6 +30,13 @@ def runs(warehouse: KernelWarehouse) -> KernelWarehouse:
 
 def found(runs: KernelWarehouse, version: int | None = None, run_id: int | None = None) -> list[tuple[object, ...]]:
     return sorted((row["run_id"], row["event"], row["now"]) for row in runs.rows("runs", version, run_id))
+
+
+def test_what_takes_a_newer_reader_than_ours_is_seen(warehouse: KernelWarehouse) -> None:
+    """By the tests that look into every log: else they could not fail."""
+    with session_settings(warehouse.spark, VECTORS):
+        warehouse.spark.sql(f"CREATE TABLE {delta_table(warehouse.path('others'))} (n INT) USING delta")
+    assert needs_more(warehouse.root) == {"others"}
 
 
 def test_rows_come_back_with_their_types(runs: KernelWarehouse) -> None:

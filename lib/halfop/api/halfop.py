@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
@@ -36,6 +37,10 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.session import WITHOUT_CODEGEN
 from halfop.warehouse.where import equal
 
+if TYPE_CHECKING:
+    from halfop.api.plots import Plots
+
+_NO_ALTAIR = "plots need altair: pip install 'halfop[plots]', or in a checkout ./spark-submit.sh setup --notebooks"
 # VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours.
 _FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
 
@@ -158,6 +163,21 @@ class Halfop(Lands, Hanging, Erasing):
         """
         with self._reading() as warehouse:
             return queried(warehouse, statement, most)
+
+    @cached_property
+    def plot(self) -> Plots:
+        """Plots of what runs have decided and of simulations, as charts of altair (`halfop[plots]`).
+
+        >>> wh.plot.decided_by_run().to_dict()["title"]["text"]
+        '1 messages have ended, 1 are open'
+        """
+        try:
+            from halfop.api.plots import Plots  # noqa: PLC0415 - altair is there only where plots are wanted
+        except ModuleNotFoundError as error:
+            if error.name != "altair":
+                raise
+            raise ModuleNotFoundError(_NO_ALTAIR, name=error.name) from error
+        return Plots(self._reading)
 
     # ---- look after ----
 

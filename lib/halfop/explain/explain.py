@@ -86,13 +86,13 @@ def _lines(life: MessageLife, look: Outlook) -> list[str]:
 def timeline(life: MessageLife) -> list[str]:
     """Returns a heading, the message's own data, and a line an event with its clock and the time since the birth."""
     born = life.half["born_timestamp"] if life.half else None
-    events = sorted(_events(life))
+    found = sorted(events(life))
     facts = [f"  {name:<9} {value}" for name, value in _facts(life).items() if value is not None]
-    since = ["" if born is None else _signed(event.at - born) for event in events]
+    since = ["" if born is None else _signed(event.at - born) for event in found]
     width = max(map(len, since), default=0)
     lines = [
         f"  {exact(event.at)}  {event.clock:<6}  {gap:>{width}}  {event.text}"
-        for gap, event in zip(since, events, strict=True)
+        for gap, event in zip(since, found, strict=True)
     ]
     return [f"Half message {life.keys[-1]}", *facts, "", *lines]
 
@@ -121,7 +121,8 @@ def _signed(millis: int) -> str:
 # ---- events ----
 
 
-def _events(life: MessageLife) -> Iterator[Event]:
+def events(life: MessageLife) -> Iterator[Event]:
+    """Returns what happened to a message, in no order."""
     yield from (_stored(row, life) for row in life.halves)
     yield from (_op(row, life) for row in life.ops)
     yield from (_at_broker(row["store_timestamp"], row, "final", _final(row)) for row in life.finals)

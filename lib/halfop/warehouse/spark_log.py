@@ -48,6 +48,8 @@ _LATELY = 3600  # seconds, in which no clean-up removes a commit that nobody has
 _ACTIONS = (
     "txn STRUCT<appId: STRING, version: BIGINT>, remove STRUCT<deletionTimestamp: BIGINT>, metaData STRUCT<id: STRING>"
 )
+# A server may give new tables deletion vectors, which take Delta's reader version 3.
+_FOR_OLD_READERS = {"delta.enableDeletionVectors": "false"}
 _CHANGED = ""  # a change of the table itself, of its properties for instance, counts as an app of this name
 _MARKS = (f"coalesce(txn.appId, '{_CHANGED}') AS app", "coalesce(txn.version, 0L) AS number")
 
@@ -283,7 +285,8 @@ def _greatest(actions: DataFrame | None) -> dict[str, int]:
 def _created(path: str, spec: TableSpec) -> str:
     columns = ", ".join(column.ddl for column in spec.columns)
     by = f"PARTITIONED BY ({', '.join(spec.partitioned_by)})" if spec.partitioned_by else ""
-    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in spec.properties.items())
+    given = spec.properties | _FOR_OLD_READERS
+    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in given.items())
     return (
         f"CREATE TABLE IF NOT EXISTS {delta_table(path)} ({columns}) USING delta {by} "
         f"COMMENT {literal(spec.comment)} TBLPROPERTIES ({properties})"

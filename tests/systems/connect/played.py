@@ -37,6 +37,10 @@ def test_the_python_api(spark: SparkSession, tmp_path: Path) -> None:
     assert list(life.summary.extra["messages"].values()) == ["COMMITTED"]
     assert wh.topic(first["real_topic"]).count() == committed.where(f"real_topic = '{first['real_topic']}'").count()
     assert wh.hanging().count() > 0
+    left = wh.hanging().where("decision IN ('CHECK', 'WAIT')").count()
+    assert wh.plot.open_by_age().to_dict()["title"]["text"].startswith(f"Of {left:,} open messages")
+    plots = wh.plot.decided_by_run(), wh.plot.time_to_end(), wh.plot.life("/".join(map(str, first[:3])))
+    assert all(plot.to_dict()["datasets"] for plot in plots)
     wh.views()
     assert spark.sql("SELECT * FROM decisions").count() == wh.decisions().count() >= before
     assert wh.sql("SELECT count(*) AS n FROM decisions")["n"].to_pylist() == [wh.decisions().count()]
