@@ -79,8 +79,10 @@ def lands_once_at_first(history: History) -> bool:
 
 
 def fleet(histories: Iterable[History], some_of: Callable[[m.Model], list[Question]] = nothing_sent) -> list[Ship]:
+    """Those of the histories for which the rules decide all."""
     renamed = {f"s{n}-": under(f"s{n}-", history) for n, history in enumerate(histories)}
-    return [Ship(prefix, history, play(history, some_of)) for prefix, history in renamed.items()]
+    ships = [Ship(prefix, history, play(history, some_of)) for prefix, history in renamed.items()]
+    return [ship for ship in ships if not ship.played.model.undecided]
 
 
 def with_gateways(histories: Sequence[History], seeded: int) -> list[Ship]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from model.lineage import BEGINNING, Copy, Transaction, families, name_of
+from model.lineage import BEGINNING, Copy, Transaction, families, is_marked, name_of
 
 LONG_MAX = 2**63 - 1
 FOREVER = 2**80  # longer than any immunity that fits a long
@@ -363,6 +363,7 @@ class Model:
         self._new_resumes: list[tuple[int, Key]] = []
         self._early: list[tuple[Op, int]] = []  # ops that wait for their half message
         self._unheard: list[tuple[Op, int]] = []  # sound ops that were rejected for what their half message was
+        self.undecided = False  # something has landed for which the rules do not say what is to happen
         self._first_identity: dict[OpKey, object] = {}  # of the first sound row under a key
         self._standing: dict[OpKey, dict[str | None, Op]] = {}  # every op that was found valid, or waits, by outcome
         self._finals: set[Final] = set()
@@ -471,9 +472,18 @@ class Model:
             by_name.setdefault(name_of(half), []).append(half)
         plan: list[Decision] = []
         for halves in by_name.values():
-            for family in families(halves, self.transactions):
+            found = families(halves, self.transactions)
+            self.undecided |= self._belongs_to_some_twin(found)
+            for family in found:
                 plan += self._join(family)
         return plan
+
+    def _belongs_to_some_twin(self, found: list[list[Half]]) -> bool:
+        """Whether a copy has just landed in a queue that has twins of which one has ended: it may be of either."""
+        known = [(half, self.transactions.get(half.key)) for family in found for half in family]
+        ended = {half.key[:2] for half, of in known if of is not None and of.status in ("COMMIT", "ROLLBACK")}
+        copies = {half.key[:2] for half, _ in known if half.key in self._arrived and is_marked(half)}
+        return len(found) > 1 and not ended.isdisjoint(copies)
 
     def _take_half(self, half: Half, arrived: dict[Key, Half]) -> None:
         self._offsets.setdefault((half.broker, half.queue), set()).add(half.offset)

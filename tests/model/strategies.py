@@ -731,7 +731,8 @@ def copied_histories(draw: st.DrawFn, charter: Charter | None = None, conflicts:
 
     Left out, because the rules do not say what is to happen: messages that can never be delivered (which row of several
     is rejected), copies that differ in group or real topic or that are corrected, a half message without a group, a
-    twin that lands after a copy above it, a broker's resume of twins, one that lands before the discard that it undid,
+    twin that lands after a copy above it, a copy of twins of which one has ended (see `undecided` of the model), a
+    broker's resume of twins, one that lands before the discard that it undid,
     and a discard stored after it landed.
     """
     rules = charter.settings if charter else draw(settings())

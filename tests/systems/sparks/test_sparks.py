@@ -38,7 +38,7 @@ PYTEST = ("python", "-m", "pytest", "-n", "0", "-W", "ignore:unclosed <socket:Re
 
 def passes(spark: str, *tests: str, marked: str = "slow or not slow") -> None:
     """Runs tests in a process of their own; none may be skipped."""
-    done = called(spark, "spark-submit.sh", "exec", *PYTEST, "-m", marked, *tests)
+    done = called(spark, "spark-submit.sh", "exec", *PYTEST, "-m", marked, *tests, TEST_FLEETS="1")
     assert (done.returncode, "skipped" in done.stdout) == (0, False), done.stdout[-5000:] + done.stderr[-2000:]
     print(done.stdout.splitlines()[-1])
 
