@@ -347,3 +347,23 @@ def test_the_state_of_many_half_messages(tmp_path: Path) -> None:
     assert list(again.log.open_halves.values()) == halves[-100:]
     assert [again.log.outcome(half) for half in halves] == [gateway.log.outcome(half) for half in halves]
     again.close()
+
+
+def test_a_log_that_ends_with_a_files_blank_opens_again(tmp_path: Path, unsynced: None) -> None:
+    """A crash tore the first record of the next file, so the start cut that file off; a checkpoint came after it."""
+    gateway, numbers = Waiting(tmp_path / "store"), iter(range(1000))
+    while len(gateway.log._files.firsts) < 2:
+        gateway.half(next(numbers))
+    store = Path(shutil.copytree(tmp_path / "store", tmp_path / "copy"))
+    gateway.close()
+    last = max((store / "commitlog").iterdir())
+    last.write_bytes(b"torn".ljust(last.stat().st_size, b"\0"))
+    for _ in range(2):
+        again = Waiting(store)
+        assert again.log.flushed_to == int(last.name)
+        again.close()
+    again = Waiting(store)
+    half = again.half(next(numbers))
+    again.close()
+    assert half.physical_offset == int(last.name)
+    assert read_all(store, size=STRETCH).faults == []

@@ -120,6 +120,9 @@ class Flusher:
         self._appended = Event()
         self._closing = False
         self._thread = Thread(target=self._run, name="gateway-log", daemon=True)
+
+    def start(self) -> None:
+        """Begins to flush whenever something is appended."""
         self._thread.start()
 
     def wake(self) -> None:
@@ -144,12 +147,18 @@ class Flusher:
             end_process(self._files.folder, error)
 
     def _flush(self) -> None:
-        while (batch := self._swap()) is not None:
+        while (batch := self.flush_once()) is not None:
+            if batch.records >= _MANY and not self._closing:
+                time.sleep(_REST_SECONDS)
+
+    def flush_once(self) -> Batch | None:
+        """Makes durable what has been appended, and returns it; None if nothing has."""
+        batch = self._swap()
+        if batch is not None:
             self._files.write(batch.runs)
             write_units(batch.units)
             self._flushed(batch.end)
-            if batch.records >= _MANY and not self._closing:
-                time.sleep(_REST_SECONDS)
+        return batch
 
 
 def write_units(units: Mapping[LogQueue, list[bytes]]) -> None:

@@ -245,6 +245,8 @@ class Scan:
                 if found.stop and not closes(found.stop, self.end.at, file):
                     self._stopped(file, found.stop)
                     return
+                if found.stop:  # what comes next is in the next file, also if a crash has left none
+                    self.end = LogEnd(file.end, "the file ends", False)
         self._refuse_before_checked()
 
     def _stopped(self, file: StoreFile, stop: ChainStop) -> None:
