@@ -71,6 +71,17 @@ def test_a_start_outside_the_log(tmp_path: Path, at: int) -> None:
         layout(filled(tmp_path / "s", first=8192).root, 8191 if at < 0 else at)
 
 
+@pytest.mark.parametrize("folder", ["consumequeue", "consumequeue_rocksdb"])
+def test_consume_queues_in_rocksdb_are_none_and_are_noticed(tmp_path: Path, folder: str) -> None:
+    """RocketMQ 5.3 has them in the folder of the files, 5.5 in one of their own."""
+    filled(tmp_path)
+    shutil.rmtree(tmp_path / "consumequeue")
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "CURRENT").write_text("MANIFEST-000001\n")
+    found = read_all(tmp_path)
+    assert (found.plan.cross_checked, found.plan.in_rocksdb, found.faults) == (False, True, [])
+
+
 def test_without_consume_queues_nothing_is_cross_checked(tmp_path: Path) -> None:
     store = filled(tmp_path / "s", queues=False)
     found = read_all(store.root)

@@ -141,7 +141,12 @@ def _summarize(landing: StoreLanding, part: NewPart, summary: Summary, log: logg
 def _notes(found: StoreLayout, skipped: Sequence[object]) -> list[str]:
     notes = [f"skipped: {fault}" for fault in skipped]
     if not found.cross_checked:
-        notes.append("the store has no consumequeue folder, so its commit log was checked by itself alone")
+        lacks = (
+            "the store has its consume queues in RocksDB"
+            if found.in_rocksdb
+            else "the store has no consumequeue folder"
+        )
+        notes.append(f"{lacks}, so its commit log was checked by itself alone")
     if found.queue_ahead:
         notes.append(f"{found.queue_ahead} consume queue units are ahead of the log; they land with a later copy")
     if found.torn:

@@ -155,12 +155,19 @@ def present(units: Units) -> Mask:
     return ~zero(units) & ~pre_blank
 
 
+_ROCKSDB = ("consumequeue", "consumequeue_rocksdb")
+
+
 class ConsumeQueues:
-    """A store's consume queues; none if the store has no folder consumequeue."""
+    """A store's consume queues; none if the store has no folder consumequeue.
+
+    `in_rocksdb`: a broker with `storeType=defaultRocksDB` keeps them there: RocketMQ 5.3 in the same folder.
+    """
 
     def __init__(self, root: str | Path) -> None:
         self._folder = Path(root) / "consumequeue"
-        self.exist = self._folder.is_dir()
+        self.in_rocksdb = any((Path(root) / name / "CURRENT").exists() for name in _ROCKSDB)
+        self.exist = self._folder.is_dir() and not (self._folder / "CURRENT").exists()
         self._known: dict[tuple[str, int], ConsumeQueue | None] = {}
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -29,8 +29,9 @@ _GUIDES = 16  # queues looked at: those with the most units
 class StoreLayout:
     """The parts of a store's log. Later parts start at `end`.
 
-    `cross_checked`: the store has consume queues. `queue_ahead`: units that name places after the log's end, as in a
-    copy made while the broker was writing. `torn`: bytes of a half-written record at the log's end.
+    `cross_checked`: the store has consume queues; `in_rocksdb`: it has them in RocksDB. `queue_ahead`: units that name
+    places after the log's end, as in a copy made while the broker was writing. `torn`: bytes of a half-written record
+    at the log's end.
     """
 
     stretches: tuple[Stretch, ...]
@@ -39,6 +40,7 @@ class StoreLayout:
     cross_checked: bool
     queue_ahead: int = 0
     torn: int = 0
+    in_rocksdb: bool = False
 
 
 def layout(root: str | Path, start: int | None = None, size: int = STRETCH) -> StoreLayout:
@@ -62,7 +64,9 @@ def layout(root: str | Path, start: int | None = None, size: int = STRETCH) -> S
     stretches[-1] = replace(stretches[-1], fault=tail.fault)
     kept = [each for each in stretches if each.start < each.end or each.fault]
     looking_back = tuple(replace(each, back=_back(each, start, used, guides)) for each in kept)
-    return StoreLayout(looking_back, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
+    return StoreLayout(
+        looking_back, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn, known.in_rocksdb
+    )
 
 
 def _used(files: Sequence[StoreFile]) -> Sequence[StoreFile]:
