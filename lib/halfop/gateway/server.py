@@ -1,6 +1,6 @@
 """The server around the core: it gives it requests and the clock, and does what the core says.
 
-Everything here is called in the loop's thread, but for reads of the log, which have a thread of their own.
+Everything here is called in the loop's thread, but for reads of the log and searches in it, which have a thread each.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Server:
         self.connections = Connections(own, core.counts, calls)
         self._loop = asyncio.get_running_loop()
         self._readers = ThreadPoolExecutor(1, "gateway-reads")
+        self._searchers = ThreadPoolExecutor(1, "gateway-searches")
         self._routes: set[asyncio.Task[None]] = set()
 
     # ---- what the core is given ----
@@ -145,7 +146,9 @@ class Server:
         """Begins reads that wait: few at a time, and none while the client takes no answers, which are long."""
         while channel.reads and channel.reading < _READS_AT_ONCE and channel.is_open:
             channel.reading += 1
-            self._readers.submit(self._begun, channel, channel.reads.popleft())
+            effect = channel.reads.popleft()
+            threads = self._searchers if effect.is_search else self._readers
+            threads.submit(self._begun, channel, effect)
 
     def _begun(self, channel: Channel, effect: Read) -> None:
         found = _answer_of(effect)
@@ -184,7 +187,8 @@ class Server:
     def finish(self) -> None:
         """Closes all connections once their answers are sent."""
         self.connections.finish()
-        self._readers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._readers, self._searchers):
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def instant() -> Instant:

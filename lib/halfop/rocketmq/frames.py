@@ -38,7 +38,12 @@ MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _PREFIX = Struct(">II")
 _BEGIN = Struct(">hbhii")  # code, language, version, opaque, flag
 _INT, _SHORT = Struct(">i"), Struct(">h")
-_JAVA = 0
+# by the number in a binary header
+_LANGUAGES = (
+    *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST"),
+    "NODE_JS",
+)
+_JAVA, _OTHER = 0, "OTHER"
 _NEWEST = 493  # 5.3.3
 _SHORTEST_BINARY = _BEGIN.size + 8
 _NO_FIELDS: dict[str, str] = {}
@@ -63,6 +68,7 @@ class Frame(NamedTuple):
     body: bytes = b""
     form: int = JSON
     version: int = _NEWEST  # of the sender
+    language: str = _LANGUAGES[_JAVA]
 
     def packed(self) -> bytes:
         """Returns the frame's bytes."""
@@ -138,7 +144,9 @@ def _from_json(header: bytes, body: bytes) -> Frame:
         raise ValueError
     fields, remark = found.get("extFields"), found.get("remark")
     texts = _NO_FIELDS if fields is None else _texts(fields)
-    return Frame(code, flag, opaque, texts, remark if isinstance(remark, str) else "", body, JSON)
+    told, version, spoken = remark if isinstance(remark, str) else "", found.get("version"), found.get("language")
+    by = version if type(version) is int else 0, spoken if spoken in _LANGUAGES else _OTHER
+    return Frame(code, flag, opaque, texts, told, body, JSON, *by)
 
 
 def _texts(fields: dict[str, Any]) -> dict[str, str]:
@@ -177,7 +185,7 @@ def _json_header(frame: Frame) -> bytes:
 def _from_binary(header: bytes, body: bytes) -> Frame:
     if len(header) < _SHORTEST_BINARY:
         raise ValueError
-    code, _, _, opaque, flag = _BEGIN.unpack_from(header)
+    code, language, version, opaque, flag = _BEGIN.unpack_from(header)
     remark, at = _string(header, _BEGIN.size, _INT)
     (length,) = _INT.unpack_from(header, at)
     at += 4
@@ -187,7 +195,8 @@ def _from_binary(header: bytes, body: bytes) -> Frame:
     while at < len(header):
         name, at = _string(header, at, _SHORT)
         fields[name], at = _string(header, at, _INT)
-    return Frame(code, flag, opaque, fields, remark, body, BINARY)
+    spoken = _LANGUAGES[language] if 0 <= language < len(_LANGUAGES) else _OTHER
+    return Frame(code, flag, opaque, fields, remark, body, BINARY, version, spoken)
 
 
 def _string(header: bytes, at: int, width: Struct) -> tuple[str, int]:

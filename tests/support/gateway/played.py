@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import count
 from random import Random
@@ -25,6 +25,7 @@ from halfop.gateway.core.effects import (
 from halfop.gateway.core.messages import (
     End,
     Ended,
+    FoundRecords,
     Half,
     HalfMessage,
     Outcome,
@@ -62,6 +63,7 @@ class MemoryLog:
         self.ops: list[tuple[int, Outcome]] = []
         self.delivered: list[int] = []
         self._state, self._records = State(), dict[int, bytes]()
+        self.searched_since_ms: int | None = None
 
     @property
     def unflushed(self) -> int:
@@ -93,6 +95,18 @@ class MemoryLog:
 
     def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]:
         return []
+
+    def outcome(self, half: Half) -> Outcome | None:
+        return self._state.outcome(half.queue_offset)
+
+    def find(
+        self, text: bytes, wanted: Callable[[bytes], bool], since_ms: int, until_ms: int, most: int
+    ) -> FoundRecords:
+        known = [record for at, record in self._records.items() if self.half_at(at) and text in record]
+        return FoundRecords([each for each in known if wanted(each)][:most], self.searched_since_ms)
+
+    def disk_used(self) -> float:
+        return 0.25
 
     def append_half(self, given: HalfMessage) -> Half:
         message = half_message(given, HOST)

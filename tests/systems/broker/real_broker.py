@@ -124,7 +124,7 @@ class RealClients:
         options |= {"expect": len(lines) if expect is None else expect, "halt": str(halt).lower()}
         command = self._java(f"-Drocketmq.client.logRoot={self.home}", "-Xmx192m", *jvm)
         command += [f"-D{name}={value}" for name, value in options.items()]
-        _checked("the producer", *command, "Producer", plan_file, truth_file)
+        checked("the producer", *command, "Producer", plan_file, truth_file)
         self.seconds = float(truth_file.with_name(f"{truth_file.name}.seconds").read_text())
         return [Truth(**json.loads(line)) for line in truth_file.read_text().splitlines()]
 
@@ -138,12 +138,12 @@ class RealClients:
         command = self._java(f"-Drocketmq.client.logRoot={self.home}", "-Xmx192m")
         options = {"namesrv": self.namesrv, "group": f"consumers-{self._produced}", "expect": expect}
         command += [f"-D{name}={value}" for name, value in {**options, "quiet": quiet, "linger": linger}.items()]
-        _checked("the consumer", *command, "Consumer", found, *topics)
+        checked("the consumer", *command, "Consumer", found, *topics)
         lines = [line.split("\t") for line in found.read_text().splitlines()]
         return [Consumed(topic, int(queue), uniq, int(length)) for topic, queue, uniq, length in lines]
 
     def _java(self, *options: str) -> list[str]:
-        return [_java(), *self._jvm, *options, "-cp", f"{self._jars}/classes{os.pathsep}{self._jars}/*"]
+        return [java(), *self._jvm, *options, "-cp", f"{self._jars}/classes{os.pathsep}{self._jars}/*"]
 
 
 class RealBroker(RealClients):
@@ -261,7 +261,7 @@ def _free_ports() -> int:
         return first
 
 
-def _java() -> str:
+def java() -> str:
     found = os.environ.get("HALFOP_JAVA") or shutil.which("java")
     if not found:
         raise RuntimeError("a real RocketMQ needs Java: run the tests by tests/run, which finds or installs one")
@@ -270,12 +270,17 @@ def _java() -> str:
 
 def _jars(version: int) -> Path:
     """The folder with the jars of that version, and in `classes` our own: fetched and compiled where need be."""
-    folder, lock = _STATE / f"broker-{version}", _SOURCE / f"jars-{version}.lock"
+    return fetched(str(version), ("Server", "Producer", "Consumer"))
+
+
+def fetched(name: str, programs: Sequence[str]) -> Path:
+    """The folder with the jars of a lock, and in `classes` our own programs: fetched and compiled if need be."""
+    folder, lock = _STATE / f"broker-{name}", _SOURCE / f"jars-{name}.lock"
     with fetching("broker"):
         if not same(lock, folder / lock.name):
             fetch = (sys.executable, ROOT / "tools/fetch_jars.py")
-            _checked("fetching RocketMQ's jars", *fetch, _java(), os.environ["SPARK_HOME"], lock, folder)
-        sources = [_SOURCE / f"{name}.java" for name in ("Server", "Producer", "Consumer")]
+            checked("fetching RocketMQ's jars", *fetch, java(), os.environ["SPARK_HOME"], lock, folder)
+        sources = [_SOURCE / f"{program}.java" for program in programs]
         if not all(same(source, folder / source.name) for source in sources):
             _compile(sources, folder, folder / "classes")
             for source in sources:
@@ -293,10 +298,10 @@ def compiled(source: Path, jars: Path, classes: Path) -> Path:
 def _compile(sources: Sequence[Path], jars: Path, classes: Path) -> None:
     ecj = next((_STATE / "broker-5").glob("ecj-*.jar"), None) or next(jars.glob("ecj-*.jar"))
     path = os.pathsep.join(map(str, jars.glob("*.jar")))
-    _checked("compiling the tests' Java", _java(), "-jar", ecj, "-17", "-nowarn", "-d", classes, "-cp", path, *sources)
+    checked("compiling the tests' Java", java(), "-jar", ecj, "-17", "-nowarn", "-d", classes, "-cp", path, *sources)
 
 
-def _checked(what: str, *command: str | Path) -> None:
+def checked(what: str, *command: str | Path) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeError(f"{what} failed:\n{ran.stdout[-3000:]}{ran.stderr[-3000:]}")

@@ -76,9 +76,14 @@ class Client:
 
     def __init__(self, host: bytes, name: str) -> None:
         self.host, self.name, self.form = host, name, 0
+        self.language, self.version = "OTHER", 0  # as its last heartbeat or first send says
         self.groups: set[str] = set()
         self.account: Account | None = None  # whose key signed the last request; none if clients need no key
         self.is_open = True  # whether a frame that is sent now will go out soon: the server says so
+
+    def speaks(self, request: Frame) -> None:
+        """Notes what the client is written in, and which version of RocketMQ it is."""
+        self.language, self.version = request.language, request.version
 
     @property
     def address(self) -> bytes:

@@ -14,6 +14,7 @@ from random import Random
 
 import orjson
 
+from halfop.gateway.core.administration import RunningState
 from halfop.gateway.core.clients import Accounts, Client, Producers, Refused, header_of
 from halfop.gateway.core.effects import (
     AddTopic,
@@ -75,7 +76,8 @@ class Core:
         self.accounts: Accounts | None = None
         self.disk_full = self.stopping = False
         self.counts, self.producers = Counts(), Producers()
-        self.answers, self._lookups = Answers(self.counts), Lookups(log, broker, self._terms, started.ms)
+        self.answers = Answers(self.counts)
+        self._lookups = Lookups(log, broker, self._terms, RunningState(self.producers, self.counts), started)
         manner = Manner(broker, self._rules.transaction_check_interval, own.questions_a_second, own.ask_sender_first)
         self.questions = Questions(log, self.producers, manner, self.counts.questions)
         self._audits = own.audit_file is not None
@@ -145,7 +147,7 @@ class Core:
         Each is decided when it is wanted, so that a client that takes no more gets no more, and a failure loses none.
         """
         yield from self.answers.give_up(now.steady - self._flush_seconds)
-        yield from self._lookups.pulls.over(now.steady)
+        yield from self._lookups.tick(now.steady)
         seconds = 0.0 if self._ticked is None else min(now.steady - self._ticked, _LONGEST_PAUSE)
         self._ticked = now.steady
         yield from self.questions.ask(now.at, seconds)
@@ -177,6 +179,7 @@ class Core:
         self._check_room()
         added = () if given.topic in self._log.topics else (self._new_topic(given.topic),)
         if given.group not in client.groups:
+            client.speaks(request)
             self.producers.learn(given.group, client)
         return *added, AppendHalf(given, client, request)
 
@@ -260,6 +263,7 @@ class Core:
                 raise TypeError
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise Refused(AnswerCode.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
+        client.speaks(request)
         self.producers.rename(client, name[:200])
         for group in filter(is_group, groups):
             self.producers.add(group, client)

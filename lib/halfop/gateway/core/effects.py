@@ -13,7 +13,16 @@ from datetime import datetime, timezone
 from typing import NamedTuple, Protocol
 
 from halfop.gateway.core.clients import Client
-from halfop.gateway.core.messages import End, Half, HalfMessage, PulledRecords, QueueOffsets, Topic
+from halfop.gateway.core.messages import (
+    End,
+    FoundRecords,
+    Half,
+    HalfMessage,
+    Outcome,
+    PulledRecords,
+    QueueOffsets,
+    Topic,
+)
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.store.consumequeue import Unit
 
@@ -53,6 +62,8 @@ class LogView(Protocol):
 
     def record(self, physical_offset: int) -> bytes | None: ...
 
+    def outcome(self, half: Half) -> Outcome | None: ...
+
     def readable_ms(self) -> int: ...
 
     def offsets(self, topic: str, queue: int) -> QueueOffsets: ...
@@ -63,11 +74,18 @@ class LogView(Protocol):
 
     def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]: ...
 
+    def find(
+        self, text: bytes, wanted: Callable[[bytes], bool], since_ms: int, until_ms: int, most: int
+    ) -> FoundRecords: ...
+
+    def disk_used(self) -> float: ...
+
 
 # the upper bounds of a histogram, in seconds
 BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
 
 
+_WRITTEN = ("_ENDED", "_OPPOSED")  # ends with an op message
 _MOST_KINDS = 200  # of refusals: a client can name any request
 
 
@@ -85,6 +103,12 @@ class Counts:
     def refused(self) -> Mapping[tuple[int | None, int], int]:
         """Refused requests by their code and the answer's; of too many kinds the request is None."""
         return self._refused
+
+    @property
+    def stored(self) -> int:
+        """Messages that were stored: half messages, op messages, and final ones."""
+        ops = sum(number for end, number in self.ended.items() if end.endswith(_WRITTEN))
+        return self.sent + ops + self.ended["COMMIT_ENDED"]
 
     def refuse(self, request: int, code: int) -> None:
         """Counts a refused request."""
@@ -195,11 +219,15 @@ class EndTaken(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Answers the request by a read that takes long, and may be called in any thread; it may raise Refused."""
+    """Answers the request by a read that takes long, and may be called in any thread; it may raise Refused.
+
+    A search takes seconds, so it must not hold up other reads.
+    """
 
     client: Client
     request: Frame
     read: Callable[[], bytes]
+    is_search: bool = False
 
 
 class FindRoute(NamedTuple):

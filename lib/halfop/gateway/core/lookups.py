@@ -1,12 +1,14 @@
-"""Reads, routes and topics: what clients ask a gateway about, and pulls that wait."""
+"""Reads, routes, topics and keys: what clients ask a gateway about, and pulls that wait."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from halfop.gateway.core.administration import Administration, RunningState
 from halfop.gateway.core.clients import Client, header_of
 from halfop.gateway.core.effects import Answer, Effects, FindRoute, Instant, LogView, Read
+from halfop.gateway.core.keys import Keys
 from halfop.gateway.core.pulls import WaitingPulls
 from halfop.gateway.core.reads import Description, Reads, cluster_info, route_of, topic_config
 from halfop.gateway.core.transactions import Terms, answer
@@ -20,23 +22,35 @@ _LONGEST_PULL = 20.0  # seconds that a pull waits; clients give up after 30
 class Lookups:
     """Answers what clients ask about; `handlers` has a method for each request's code."""
 
-    def __init__(self, log: LogView, broker: Description, terms: Terms, booted_ms: int) -> None:
+    def __init__(self, log: LogView, broker: Description, terms: Terms, state: RunningState, started: Instant) -> None:
         self._broker, self._terms = broker, terms
-        self.pulls, self._reads = WaitingPulls(), Reads(log, broker, booted_ms)
+        self._pulls, self._reads, self._keys = WaitingPulls(), Reads(log, broker, started.ms), Keys(log, broker)
+        self._administration = Administration(log, broker, terms, state, started)
+        self._quick = {**self._reads.quick, **self._administration.quick}
+        self._slow = {**self._reads.slow, **self._administration.slow}
         self.handlers: Mapping[int, Callable[[Client, Frame, Instant], Effects]] = {
-            **dict.fromkeys(self._reads.quick, self._read_now),
-            **dict.fromkeys(self._reads.slow, self._read_later),
+            **dict.fromkeys(self._quick, self._read_now),
+            **dict.fromkeys(self._slow, self._read_later),
+            RequestCode.QUERY_MESSAGE: self._query,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
             RequestCode.GET_TOPIC_CONFIG: self._topic_config,
         }
 
+    def tick(self, now: float) -> Iterator[Answer]:
+        """Answers pulls that have waited long enough; called some ten times a second."""
+        self._administration.tick(now, self._reads.pulled)
+        return self._pulls.over(now)
+
     def _read_now(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return answer(client, request, self._reads.quick[request.code](request, client.account))
+        return answer(client, request, self._quick[request.code](request, client.account))
 
     def _read_later(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return (Read(client, request, partial(self._reads.slow[request.code], request, client.account)),)
+        return (Read(client, request, partial(self._slow[request.code], request, client.account)),)
+
+    def _query(self, client: Client, request: Frame, now: Instant) -> Effects:
+        return (Read(client, request, partial(self._keys.query, request, client.account), is_search=True),)
 
     def _pull(self, client: Client, request: Frame, now: Instant) -> Effects:
         """A pull that is to wait, and finds nothing, is answered when its time is over. No message ends it earlier."""
@@ -45,7 +59,7 @@ class Lookups:
         if nothing is None:
             return self._read_later(client, request, now)
         until = now.steady + min(max(asked.suspend_timeout_millis, 0) / 1000, _LONGEST_PULL)
-        return () if self.pulls.add(client, nothing, until) else (Answer(client, nothing),)
+        return () if self._pulls.add(client, nothing, until) else (Answer(client, nothing),)
 
     def _topic_config(self, client: Client, request: Frame, now: Instant) -> Effects:
         topic = header_of(GetTopicConfig, request).topic

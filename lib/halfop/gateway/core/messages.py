@@ -102,6 +102,13 @@ class PulledRecords(NamedTuple):
     next: int
 
 
+class FoundRecords(NamedTuple):
+    """Records that were searched for, and since when the log was searched; None: as far back as was asked for."""
+
+    records: list[bytes]
+    since_ms: int | None
+
+
 class Topic(NamedTuple):
     """A topic as routes and a broker's topic table have it."""
 

@@ -13,8 +13,9 @@ from halfop.gateway.core.messages import QueueOffsets, Topic
 from halfop.gateway.core.transactions import Terms, check_topic
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import GATEWAY_CONFIG, AnswerCode, RequestCode, is_real_topic
+from halfop.rocketmq.names import GATEWAY_CONFIG, HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode, is_real_topic
 
+_OWN = (HALF_TOPIC, OP_TOPIC)  # clients may read them, and operators ask for their routes
 DEFAULT_TOPIC = "TBW102"  # its route stands for topics that nobody has made yet
 _MASTER, _SLAVE = "0", "1"
 _READ_WRITE, _ANY = 6, 7
@@ -51,10 +52,10 @@ class Reads:
 
     def __init__(self, log: LogView, broker: Description, booted_ms: int) -> None:
         self._log, self._broker, self._booted_ms = log, broker, booted_ms
+        self.pulled = 0  # messages, in all
         self.quick: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
             RequestCode.GET_BROKER_CONFIG: self._config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
             RequestCode.GET_MAX_OFFSET: self._max_offset,
             RequestCode.GET_MIN_OFFSET: self._min_offset,
         }
@@ -75,14 +76,6 @@ class Reads:
 
     def _config(self, request: Frame, account: Account | None) -> bytes:
         return request.answer(AnswerCode.SUCCESS, {"version": "{}"}, body=self._broker.config())
-
-    def _runtime(self, request: Frame, account: Account | None) -> bytes:
-        # a clock that moves when nothing is stored: landing goes by it
-        seconds = max(self._log.readable_ms() - self._booted_ms, 0) // 1000
-        minutes, hours = seconds // 60, seconds // 3600
-        ran = f"[ {hours // 24} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"
-        table = {"bootTimestamp": str(self._booted_ms), "runtime": ran, "brokerVersionDesc": "halfop gateway"}
-        return request.answer(AnswerCode.SUCCESS, body=orjson.dumps({"table": table}))
 
     # ---- offsets ----
 
@@ -110,13 +103,13 @@ class Reads:
         there = self._log.offsets(topic, asked.queue_id)
         if offset != there.next:
             return None
-        _check_reader(account, topic)
+        check_reader(account, topic)
         return request.answer(AnswerCode.PULL_NOT_FOUND, r.Pulled(offset, there.first, there.next).fields())
 
     def _pull(self, request: Frame, account: Account | None) -> bytes:
         asked = header_of(r.PullMessage, request)
         topic, queue, offset = asked.topic, asked.queue_id, asked.queue_offset
-        _check_reader(account, topic)
+        check_reader(account, topic)
         if topic not in self._log.topics:
             raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
         if not asked.sys_flag & _SUBSCRIPTION or asked.subscription != "*":
@@ -128,13 +121,14 @@ class Reads:
         code, following = AnswerCode.SUCCESS, pulled.next
         if not pulled.records:
             code, following = _nothing(there, offset)
+        self.pulled += len(pulled.records)
         header = r.Pulled(following, there.first, there.next)
         return request.answer(code, header.fields(), body=b"".join(pulled.records))
 
     def _view(self, request: Frame, account: Account | None) -> bytes:
         offset = header_of(r.ViewMessage, request).offset
         found = self._log.record(offset)
-        _check_reader(account, "")
+        check_reader(account, "")
         if found is None:
             raise Refused(AnswerCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return request.answer(AnswerCode.SUCCESS, body=found)
@@ -142,7 +136,7 @@ class Reads:
     def _units(self, request: Frame, account: Account | None) -> bytes:
         asked = header_of(r.QueryConsumeQueue, request)
         topic, queue = asked.topic, asked.queue_id
-        _check_reader(account, topic)
+        check_reader(account, topic)
         found = self._log.units(topic, queue, asked.index, min(max(asked.count, 0), _MOST_UNITS))
         there = self._log.offsets(topic, queue)
         units = [{"physicOffset": u.physical, "physicSize": u.size, "tagsCode": u.tags} for u in found]
@@ -154,7 +148,7 @@ def _offset(request: Frame, offset: int) -> bytes:
     return request.answer(AnswerCode.SUCCESS, r.Offset(offset).fields())
 
 
-def _check_reader(account: Account | None, topic: str) -> None:
+def check_reader(account: Account | None, topic: str) -> None:
     """Raises Refused for a key that may not read the topic; none is named: that may not read all."""
     if account is not None:
         account.check("SUB", topic)
@@ -186,9 +180,9 @@ def config_of(name: str, topic: Topic) -> dict[str, object]:
 
 def route_of(topic: str, broker: Description, terms: Terms) -> bytes | None:
     """The body of the answer to GET_ROUTEINFO_BY_TOPIC; None if the topic is not served here."""
-    if not _is_served(topic, terms):
+    found = topic_of(topic, terms) if topic in _OWN or _is_served(topic, terms) else None
+    if found is None:
         return None
-    found = _topic_of(topic, terms)
     queues = {
         "brokerName": broker.name,
         "perm": found.perm,
@@ -202,14 +196,16 @@ def route_of(topic: str, broker: Description, terms: Terms) -> bytes | None:
 
 def topic_config(topic: str, terms: Terms) -> bytes:
     """The body of the answer to GET_TOPIC_CONFIG. Raises Refused if the topic is not served here."""
-    if topic not in terms.known and not _is_served(topic, terms):
+    found = topic_of(topic, terms)
+    if found is None:
         raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
-    return orjson.dumps(config_of(topic, _topic_of(topic, terms)))
+    return orjson.dumps(config_of(topic, found))
 
 
-def _topic_of(topic: str, terms: Terms) -> Topic:
+def topic_of(topic: str, terms: Terms) -> Topic | None:
+    """A topic that the log has, or that would be made by its first message; None if it is not served here."""
     new = Topic(terms.queues, terms.queues, _ANY if topic == DEFAULT_TOPIC else _READ_WRITE)
-    return terms.known.get(topic) or new
+    return terms.known.get(topic) or (new if _is_served(topic, terms) else None)
 
 
 def _is_served(topic: str, terms: Terms) -> bool:

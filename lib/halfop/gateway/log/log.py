@@ -14,8 +14,9 @@ from halfop.gateway.core.messages import End, Ended, Half, HalfMessage, Outcome,
 from halfop.gateway.log.files import LogFiles
 from halfop.gateway.log.flusher import Batch, Buffer, Flusher
 from halfop.gateway.log.queues import FILE_UNITS, Queues
-from halfop.gateway.log.records import Readable, Recent, final_message, half_message, op_message
+from halfop.gateway.log.records import Recent, final_message, half_message, op_message
 from halfop.gateway.log.recovery import recover
+from halfop.gateway.log.search import Searchable
 from halfop.gateway.log.store import (
     WHOLE_LOG,
     Checkpoint,
@@ -48,7 +49,7 @@ class StoreForm:
     queue_file_units: int = FILE_UNITS
 
 
-class Log(Readable):
+class Log(Searchable):
     """A store that this process owns. One thread appends; any may read; a thread of its own makes records durable.
 
     An append returns at once. Acknowledge it only after `flushed_to` has reached its `end`: `on_flush` is called, in
@@ -180,7 +181,8 @@ class Log(Readable):
 
     def outcome(self, half: Half) -> Outcome | None:
         """How it ended; None if it is open."""
-        return self._state.outcome(half.queue_offset)
+        with self._lock:
+            return self._state.outcome(half.queue_offset)
 
     # ---- topics and time ----
 
