@@ -98,7 +98,7 @@ def _repeat_counts(fate: Any) -> Any:
 
 def _op_before_its_final(self: Log, half: Half, end: End) -> Ended:
     record = self._files.read(half.physical_offset, half.size) or self._recent.take(half.physical_offset) or b""
-    now = self._now_ms()
+    now = log._now_ms()
     fate = self._state.fate(half, end.outcome)
     if fate in ("ENDED", "OPPOSED"):
         self._buffer.put(self._op_queue, op_message(half, end, now, self._store_host), now)

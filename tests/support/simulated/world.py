@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
+from unittest.mock import patch
 
 from halfop.frame.errors import HalfopError
 from halfop.gateway.core.clients import Client
@@ -28,6 +29,7 @@ from halfop.gateway.core.effects import (
     Instant,
     Note,
 )
+from halfop.gateway.log import log
 from halfop.gateway.log.flusher import Batch, Flusher
 from halfop.gateway.log.log import Log, StoreForm
 from halfop.rocketmq.frames import Frame, Splitter
@@ -83,6 +85,19 @@ def history(seed: int, steps: int = 300) -> list[Step]:
     return [Step(kind, random.getrandbits(32)) for kind in kinds]
 
 
+class Clock:
+    """The machine's two clocks, of which the wall's may be set."""
+
+    def __init__(self) -> None:
+        self.now = Instant(START, 0.0)
+
+    def ms(self) -> int:
+        return self.now.ms
+
+    def passes(self, steady: float, wall: float) -> None:
+        self.now = Instant(self.now.wall + wall, self.now.steady + steady)
+
+
 class _ByHand(Flusher):
     """A flusher that works when the simulation says so."""
 
@@ -96,9 +111,9 @@ class _ByHand(Flusher):
 class World:
     """A gateway on its disk, its producers, the network, and the warehouse behind it."""
 
-    def __init__(self, folder: Path, disk: Disk, random: Random) -> None:
-        self.folder, self.disk, self._random = folder, disk, random
-        self.wall, self.steady, self._drift = START, 0.0, random.uniform(-0.01, 0.01)
+    def __init__(self, folder: Path, disk: Disk, random: Random, clock: Clock) -> None:
+        self.folder, self.disk, self._random, self._clock = folder, disk, random, clock
+        self._drift = random.uniform(-0.01, 0.01)
         self.settings = Settings(gateway=GatewaySettings(open_messages=OPEN, unflushed_bytes=UNFLUSHED))
         self._links: dict[Client, tuple[Producer, deque[Frame], deque[bytes]]] = {}
         meant: dict[str, dict[str, Meant]] = {group: {} for group in _GROUPS}
@@ -108,26 +123,23 @@ class World:
         ]
         self.warehouse = Warehouse()
         self.reference = Reference(meant, self.warehouse)
-        self.log, self.core = self._started()
+        self._start()
 
     # ---- the process ----
 
-    def _started(self) -> tuple[Log, Core]:
-        log = _log_of(self)(self.folder, BROKER.name, BROKER.store_host, FORM, self._on_flush)
-        self.log = log
-        core = Core(log, BROKER, self.settings, Random(1), self.now)
-        self.core = core
-        self._do(core.tick(self.now))
+    def _start(self) -> None:
+        self.log = Log(self.folder, BROKER.name, BROKER.store_host, FORM, self._on_flush)
+        self.core = Core(self.log, BROKER, self.settings, Random(1), self.now)
+        self._do(self.core.tick(self.now))
         left, before = self.warehouse.to_ask()
-        self._do(core.want(left, before, self.now))
-        return log, core
-
-    def _on_flush(self, flushed_to: int) -> None:
-        self._do(self.core.flushed(flushed_to, self.now))
+        self._do(self.core.want(left, before, self.now))
 
     @property
     def now(self) -> Instant:
-        return Instant(self.wall, self.steady)
+        return self._clock.now
+
+    def _on_flush(self, flushed_to: int) -> None:
+        self._do(self.core.flushed(flushed_to, self.now))
 
     def ends(self, power: bool) -> None:
         """Ends the process, by a kill, its disk or the power, and begins it again; the start may be cut off, too."""
@@ -143,7 +155,7 @@ class World:
                 self.disk.restart()
             self.disk.cut_in = self._random.randrange(30) if power and self._random.random() < 0.3 else None
             try:
-                self.log, self.core = self._started()
+                self._start()
             except PowerCut:
                 continue
             break
@@ -152,8 +164,8 @@ class World:
 
     def _close(self) -> None:
         """Lets the files of a process that has ended go."""
-        log = self.log
-        for close in (log._files.close, log._queues.close, log._owner.release):
+        of = self.log
+        for close in (of._files.close, of._queues.close, of._owner.release):
             with suppress(OSError):
                 close()
 
@@ -173,7 +185,7 @@ class World:
         if producer.client is None:
             self._connects()
         if producer.client is not None:
-            self._links[producer.client][1].append(producer.sends(int(self.wall * 1000)))
+            self._links[producer.client][1].append(producer.sends(self.now.ms))
 
     def _connect(self, producer: Producer) -> None:
         client, beat = producer.connects()
@@ -221,12 +233,11 @@ class World:
 
     def _passes(self) -> None:
         seconds = self._random.choice((0.01, 0.1, 0.1, 1.0, 5.0, 61.0, 600.0))
-        self.steady += seconds
-        self.wall += seconds * (1 + self._drift)
+        self._clock.passes(seconds, seconds * (1 + self._drift))
         self._do(self.core.tick(self.now))
 
     def _clock_jumps(self) -> None:
-        self.wall += self._random.choice((-3600.0, -1.0, 1.0, 3600.0, 86_400.0))
+        self._clock.passes(0.0, self._random.choice((-3600.0, -1.0, 1.0, 3600.0, 86_400.0)))
 
     def _dies(self) -> None:
         self.ends(power=False)
@@ -252,7 +263,7 @@ class World:
         self._do(self.core.want(left, before, self.now))
 
     def _expires(self) -> None:
-        since = int(self.wall * 1000) - int(timedelta(hours=72).total_seconds() * 1000)
+        since = self.now.ms - timedelta(hours=72) // timedelta(milliseconds=1)
         with suppress(OSError, HalfopError):  # a later call tries it again
             landed = self.warehouse.landed(self.log)
             if not self.log.is_before(landed):
@@ -309,28 +320,17 @@ class World:
         self._close()
 
 
-def _log_of(world: World) -> type[Log]:
-    """A log that flushes when the simulation says so, by its clock."""
-
-    class SimulatedLog(Log):
-        flushing = _ByHand
-
-        def _now_ms(self) -> int:
-            return world.now.ms
-
-    return SimulatedLog
-
-
 @contextmanager
 def begun(folder: Path, seed: int) -> Iterator[World]:
     """A world in an empty folder, which is removed afterwards."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     random = Random(seed)
-    disk = Disk(folder, random)
+    disk, clock = Disk(folder, random), Clock()
     try:
-        with disk.used():
-            yield World(folder, disk, random)
+        by_hand, by_clock = patch.object(log, "Flusher", _ByHand), patch.object(log, "_now_ms", clock.ms)
+        with disk.used(), by_hand, by_clock:
+            yield World(folder, disk, random, clock)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -365,7 +365,7 @@ def _play(folder: Path, seed: int, steps: Sequence[Step]) -> float:
         for step in steps:
             world.plays(step)
         world.finishes()
-        return world.steady
+        return world.now.steady
 
 
 def _shortest(folder: Path, seed: int, steps: Sequence[Step]) -> list[Step]:

@@ -57,8 +57,6 @@ class Log(Searchable):
     bytes) and the port (4 bytes) that records and message ids carry.
     """
 
-    flushing = Flusher
-
     def __init__(
         self,
         folder: str | Path,
@@ -92,12 +90,12 @@ class Log(Searchable):
         self._half_queue, self._op_queue = self._queues.get(HALF_TOPIC, 0), self._queues.get(OP_TOPIC, 0)
         self._lock = Lock()
         self._flushing_ms: int | None = None  # the store time of the oldest message that is being flushed
-        self._flusher = self.flushing(self._files, self._swap, self._flushed)
+        self._flusher = Flusher(self._files, self._swap, self._flushed)
         self._flusher.start()
         for half in found.lacking_ops:
             _logger.warning("half message %s is committed, but its op was lost: written again", half.queue_offset)
             with self._lock:
-                now = self._now_ms()
+                now = _now_ms()
                 op = op_message(half, End("COMMIT", None, half.group, half.uniq_key), now, store_host)
                 self._buffer.put(self._op_queue, op, now)
                 self._state.end(half, "COMMIT")
@@ -110,7 +108,7 @@ class Log(Searchable):
         _, _, _, born_ms, _, _, _, topic, queue, group, uniq_key, immunity, sender = given
         message = half_message(given, self._store_host)
         with self._lock:
-            place, record = self._buffer.put(self._half_queue, message, self._now_ms())
+            place, record = self._buffer.put(self._half_queue, message, _now_ms())
             half = Half(*place, born_ms, topic, queue, group, uniq_key, immunity, sender)
             self._state.add(half)
         self._recent.add(half.physical_offset, record)
@@ -126,7 +124,7 @@ class Log(Searchable):
         record = self._recent.take(half.physical_offset)
         if record is None:
             record = self._files.read(half.physical_offset, half.size) if end.outcome == "COMMIT" else b""
-        now = self._now_ms()
+        now = _now_ms()
         op = op_message(half, end, now, self._store_host)  # before the final message: what fails writes neither
         with self._lock:
             fate = self._state.fate(half, end.outcome)
@@ -151,7 +149,7 @@ class Log(Searchable):
         with self._lock:
             flushing = self._flushing_ms  # once: the flusher clears it without the lock
             waiting = self._buffer.oldest_ms if flushing is None else flushing
-            return self._buffer.not_before(self._now_ms()) if waiting is None else waiting
+            return self._buffer.not_before(_now_ms()) if waiting is None else waiting
 
     def _swap(self) -> Batch | None:
         with self._lock:
@@ -259,5 +257,6 @@ class Log(Searchable):
         (self.folder / _ABORT).unlink()
         self._owner.release()
 
-    def _now_ms(self) -> int:
-        return int(time() * 1000)
+
+def _now_ms() -> int:
+    return int(time() * 1000)
