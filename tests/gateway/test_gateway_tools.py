@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from halfop.gateway.core.clients import Account, Client, Refused
+from halfop.gateway.core.clients import Account, Accounts, Client, Refused
 from halfop.gateway.core.effects import Read
 from halfop.gateway.core.keys import Keys
 from halfop.gateway.core.messages import OUTCOMES, Topic
@@ -28,7 +28,7 @@ from halfop.rocketmq.tool_requests import (
     QueryTopicConsumeByWho,
 )
 from halfop.rocketmq.wire.client import prepared_offsets, query_finals
-from halfop.rocketmq.wire.remoting import RefusedByBroker
+from halfop.rocketmq.wire.remoting import Credentials, RefusedByBroker
 from support.gateway.clients import asked, nothing
 from support.gateway.gateway_log import BORN_MS, Waiting, uniq
 from support.gateway.gateways import gateway
@@ -250,6 +250,15 @@ def test_a_topics_messages_are_for_its_readers(kept: Waiting) -> None:
     sender = Account("sender", b"", admin=False, otherwise=frozenset(), topics={TOPIC: frozenset({"PUB"})})
     with pytest.raises(Refused, match="16 account sender has no SUB on topic orders"):
         Keys(kept.log, BROKER).query(request, sender)
+
+
+def test_a_groups_clients_are_for_those_who_may_read_all(game: Game, producer: Client) -> None:
+    reader = Account("sender", b"secret", False, frozenset(), {TOPIC: frozenset({"PUB", "SUB"})})
+    game.core.accounts = Accounts({"sender": reader})
+    game.credentials = Credentials("sender", "secret")
+    answer = game.answer_to(game.asks(producer, GetProducerConnectionList(GROUP)))
+    assert answer is not None
+    assert answer.code == AnswerCode.NO_PERMISSION
 
 
 def test_a_gateway_answers_searches_beside_its_reads(tmp_path: Path) -> None:

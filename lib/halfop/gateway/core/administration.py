@@ -104,6 +104,7 @@ class Administration:
     # ---- clients ----
 
     def _connections(self, request: Frame, account: Account | None) -> bytes:
+        check_reader(account, "")
         group = header_of(GetProducerConnectionList, request).producer_group
         if group not in self._producers:
             raise Refused(AnswerCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
