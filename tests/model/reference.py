@@ -479,11 +479,16 @@ class Model:
         return plan
 
     def _belongs_to_some_twin(self, found: list[list[Half]]) -> bool:
-        """Whether a copy has just landed in a queue that has twins of which one has ended: it may be of either."""
-        known = [(half, self.transactions.get(half.key)) for family in found for half in family]
-        ended = {half.key[:2] for half, of in known if of is not None and of.status in ("COMMIT", "ROLLBACK")}
-        copies = {half.key[:2] for half, _ in known if half.key in self._arrived and is_marked(half)}
-        return len(found) > 1 and not ended.isdisjoint(copies)
+        """Whether a copy has just landed above several twins of which the nearest has ended: it may be of either."""
+        return any(
+            half.key in self._arrived and is_marked(half) and self._has_ended(family) and _is_above(half, family, found)
+            for family in found
+            for half in family
+        )
+
+    def _has_ended(self, family: list[Half]) -> bool:
+        known = [self.transactions[half.key] for half in family if half.key in self.transactions]
+        return any(each.status in ("COMMIT", "ROLLBACK") for each in known)
 
     def _take_half(self, half: Half, arrived: dict[Key, Half]) -> None:
         self._offsets.setdefault((half.broker, half.queue), set()).add(half.offset)
@@ -863,3 +868,9 @@ class Model:
             named = row.half_offset if row_fault(row) in (None, "NO_OUTCOME") else None
             rejected = Rejected("OP", reason, row.broker, row.queue, row.offset, named, self._run, row.item)
         self.rejected.append(rejected)
+
+
+def _is_above(half: Half, family: list[Half], found: list[list[Half]]) -> bool:
+    """Whether another of these transactions has a half message below it in its queue."""
+    others = [other for each in found if each is not family for other in each]
+    return any(other.key[:2] == half.key[:2] and other.offset < half.offset for other in others)
