@@ -1,4 +1,4 @@
-"""Apache's proxy 5.5.0 in cluster mode before a gateway, and producers that reach it by gRPC: Java's and Python's."""
+"""Clients other than Java's remoting one: by gRPC those of Java and Python, by Apache's proxy 5.5.0; and Go's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from support.fetched import fetching, same
 from support.gateway.clients import free
 from support.places import ROOT
 
-from systems.broker.real_broker import fetched, java
+from systems.broker.real_broker import checked, fetched, java
 
 _SECONDS = 120.0
 _OPENS = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch", "jdk.internal.ref")]
@@ -93,8 +94,8 @@ class Try(NamedTuple):
     sent: bool
 
 
-class GrpcProducer:
-    """A process that sends messages by gRPC, and answers questions about them until it ends."""
+class Sender:
+    """A process that sends messages, and answers questions about them until it ends."""
 
     def __init__(self, home: Path, command: Sequence[str], topic: str, endpoints: str, plans: Sequence[str]) -> None:
         home.mkdir()
@@ -126,7 +127,7 @@ class GrpcProducer:
         end = time.monotonic() + _SECONDS
         while sum(each.sent for each in self.tries()) < sent:
             if self._process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"a gRPC producer has not sent {sent} messages:\n{self._out.read_text()[-3000:]}")
+                raise RuntimeError(f"a producer has not sent {sent} messages:\n{self._out.read_text()[-3000:]}")
             time.sleep(0.05)
 
     def kill(self) -> None:
@@ -140,21 +141,36 @@ class GrpcProducer:
 
 
 @contextmanager
-def grpc_producer(
-    language: str, home: Path, topic: str, endpoints: str, plans: Sequence[str] = ()
-) -> Iterator[GrpcProducer]:
-    """A producer in "java" or "python", which sends messages with these plans."""
+def sender(language: str, home: Path, topic: str, address: str, plans: Sequence[str] = ()) -> Iterator[Sender]:
+    """A producer that sends messages with these plans: "java" or "python" to a proxy, "go" to a name server."""
+    command = {"java": _java, "python": _python, "go": _go}[language](home)
+    running = Sender(home, command, topic, address, plans)
+    try:
+        yield running
+    finally:
+        running.kill()
+
+
+def _java(home: Path) -> list[str]:
     own = ["-Xmx192m", f"-Duser.home={home}", f"-Drocketmq.log.root={home}"]
     (client,) = _jars().glob("rocketmq-client-java-*.jar")  # the first: it has classes of the proxy's names, its own
     classes = os.pathsep.join(map(str, (client, _jars() / "classes", _jars() / "*")))
-    in_java = [java(), *_JVM, *own, "-cp", classes, "GrpcProducer"]
-    in_python = [sys.executable, str(ROOT / "tests/programs/grpc_producer.py")]
-    command = {"java": in_java, "python": in_python}[language]
-    producer = GrpcProducer(home, command, topic, endpoints, plans)
-    try:
-        yield producer
-    finally:
-        producer.kill()
+    return [java(), *_JVM, *own, "-cp", classes, "GrpcProducer"]
+
+
+def _python(home: Path) -> list[str]:
+    return [sys.executable, str(ROOT / "tests/programs/grpc_producer.py")]
+
+
+def _go(home: Path) -> list[str]:
+    """The program, built by the machine's Go; go.sum has the hash of each module."""
+    source, tool = ROOT / "tests/programs/go_producer", shutil.which("go")
+    if tool is None:
+        pytest.skip("needs go, to build a producer with RocketMQ's Go client")
+    with fetching("go") as folder:
+        build = [tool, "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-o", str(folder / "producer"), "."]
+        checked("building the Go producer", *build, folder=source)
+    return [str(folder / "producer")]
 
 
 def _python_packages() -> Path:
