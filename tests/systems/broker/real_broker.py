@@ -301,7 +301,8 @@ def _compile(sources: Sequence[Path], jars: Path, classes: Path) -> None:
     checked("compiling the tests' Java", java(), "-jar", ecj, "-17", "-nowarn", "-d", classes, "-cp", path, *sources)
 
 
-def checked(what: str, *command: str | Path) -> None:
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+def checked(what: str, *command: str | Path, folder: Path | None = None) -> None:
+    """Runs a command. Raises RuntimeError with its output if it fails."""
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if ran.returncode:
         raise RuntimeError(f"{what} failed:\n{ran.stdout[-3000:]}{ran.stderr[-3000:]}")

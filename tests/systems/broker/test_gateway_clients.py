@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from halfop.gateway.producer import Answer, Producer, Question
-from halfop.landing.broker.land import land_broker
-from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.name_servers import NameServers
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings, Tls
-from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.load import load_settings
-from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
 from support.brokers.dropping import dropping
 from support.gateway.gateways import NAME, gateway
 from support.places import DATA
 
-from systems.broker.real_broker import Plan, RealClients, Truth, broker
+from systems.broker.followed import asked, delivered, follow, options
+from systems.broker.real_broker import Plan, RealClients, broker
 
 pytestmark = pytest.mark.broker
-RULES = ("rules.transaction_timeout=1s", "rules.transaction_check_interval=2s", "rules.transaction_check_max=3")
-LOG = logging.getLogger("tests")
-OPEN = RemotingSettings()
 TLS = DATA / "tls"
 ACCOUNTS = """
 accounts:
@@ -46,52 +37,6 @@ tls.client.certPath={TLS}/client.pem
 tls.client.keyPath={TLS}/client.key
 tls.client.trustCertPath={TLS}/ca.pem
 """
-
-
-def settings() -> Settings:
-    return load_settings(None, RULES, {})
-
-
-def options() -> list[str]:
-    return [part for rule in RULES for part in ("--set", rule)]
-
-
-def cycle(warehouse: KernelWarehouse, address: str, remoting: RemotingSettings) -> Counter[str]:
-    """Lands and reconciles once; returns the counts of decisions."""
-    request = BrokerRequest(remoting, timedelta(0), namesrv=address)
-    landed = land_broker(warehouse, request, LOG)
-    assert landed.status == 0, landed.to_json()
-    run = reconcile(warehouse, Request(settings()))
-    assert run.status == 0, run.to_json()
-    return Counter({name: sum(reasons.values()) for name, reasons in run.decisions.items()})
-
-
-def follow(
-    warehouse: KernelWarehouse,
-    address: str,
-    producers: list[Future[list[Truth]]],
-    seconds: float = 90,
-    remoting: RemotingSettings = OPEN,
-) -> None:
-    """Cycles until the producers have ended and nothing is open."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        decided = cycle(warehouse, address, remoting)
-        if all(each.done() for each in producers) and not decided["CHECK"] + decided["WAIT"]:
-            return
-    raise AssertionError(f"still open after {seconds} s")
-
-
-def asked(warehouse: KernelWarehouse) -> Counter[int]:
-    """How many questions were sent about each half message, by its offset."""
-    sent = warehouse.read("check_deliveries").where("outcome = 'SENT'").select("request_id")
-    rows = warehouse.read("check_requests").join(sent, "request_id").select("tran_state_table_offset").collect()
-    return Counter(row[0] for row in rows)
-
-
-def delivered(warehouse: KernelWarehouse, topic: str) -> Counter[str]:
-    rows = warehouse.read(f"topics/{topic}").select("transaction_id").collect()
-    return Counter(row[0] for row in rows)
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -1,0 +1,84 @@
+// Sends transactional messages, and answers the questions about them until its standard input ends.
+//
+// Arguments: name server, topic, plan file, truth file, as GrpcProducer.java has them in tests/systems/broker.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
+	"github.com/apache/rocketmq-client-go/v2/rlog"
+)
+
+type listener struct {
+	lock  sync.Mutex
+	asked map[string]int
+}
+
+func (l *listener) answer(key, plan string) primitive.LocalTransactionState {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	at := min(l.asked[key], len(plan)-1)
+	l.asked[key]++
+	switch plan[at] {
+	case 'C':
+		return primitive.CommitMessageState
+	case 'R':
+		return primitive.RollbackMessageState
+	}
+	return primitive.UnkonwnState
+}
+
+func (l *listener) ExecuteLocalTransaction(message *primitive.Message) primitive.LocalTransactionState {
+	return l.answer(message.GetKeys(), message.GetProperty("plan"))
+}
+
+func (l *listener) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
+	return l.answer(message.GetKeys(), message.GetProperty("plan"))
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func main() {
+	namesrv, topic := os.Args[1], os.Args[2]
+	rlog.SetLogLevel("error")
+	sender, err := rocketmq.NewTransactionProducer(
+		&listener{asked: map[string]int{}},
+		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{namesrv})),
+		producer.WithGroupName(topic),
+		producer.WithSendMsgTimeout(20*time.Second),
+		producer.WithRetry(0),
+	)
+	must(err)
+	must(sender.Start())
+	plans, err := os.Open(os.Args[3])
+	must(err)
+	truth, err := os.Create(os.Args[4])
+	must(err)
+	lines := bufio.NewScanner(plans)
+	for number := 0; lines.Scan(); number++ {
+		key, plan := fmt.Sprintf("go-%d", number), lines.Text()
+		message := primitive.NewMessage(topic, []byte("body")).WithKeys([]string{key})
+		message.WithProperty("plan", plan)
+		_, err := sender.SendMessageInTransaction(context.Background(), message)
+		must(err)
+		_, err = fmt.Fprintf(truth, "%s\t%s\ttrue\n", key, plan)
+		must(err)
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	must(err)
+	must(sender.Shutdown())
+}

@@ -1,0 +1,104 @@
+"""Clients other than Java's remoting one: by gRPC, with Apache's own proxy before a gateway, and Go's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from halfop.warehouse.kernel import KernelWarehouse
+from support.gateway.gateways import gateway
+
+from systems.broker.followed import OPEN, asked, cycle, follow, options
+from systems.broker.other_clients import Sender, proxy, sender
+
+pytestmark = pytest.mark.broker
+MIXED = (["C"] * 12 + ["R"] * 4 + ["UC"] * 2 + ["UR", "UUC"]) * 25
+CHECK_MAX = 3  # rules.transaction_check_max
+
+
+def halves(warehouse: KernelWarehouse, topic: str) -> Counter[str]:
+    rows = warehouse.read("half_messages").where(f"real_topic = '{topic}'").select("keys").collect()
+    return Counter(row[0] for row in rows)
+
+
+def delivered_keys(warehouse: KernelWarehouse, topic: str) -> Counter[str]:
+    return Counter(row[0] for row in warehouse.read(f"topics/{topic}").select("keys").collect())
+
+
+def check_all_as_meant(warehouse: KernelWarehouse, topic: str, producer: Sender, plans: Sequence[str] = MIXED) -> None:
+    """Each half message has the fate that its producer means; a send that the producer believes lost is rolled back."""
+    tries, stored = {each.key: each for each in producer.tries()}, halves(warehouse, topic)
+    assert sum(each.sent for each in tries.values()) == len(plans)
+    assert {key for key, each in tries.items() if each.sent} <= stored.keys() <= tries.keys()
+    meant = {key: number for key, number in stored.items() if tries[key].sent and tries[key].plan.endswith("C")}
+    assert delivered_keys(warehouse, topic) == meant
+
+
+@pytest.mark.timeout(900)
+def test_transactions_by_grpc_end_as_their_producers_mean(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    """The proxy is killed, and started again, while both send.
+
+    Python's client 5.1.2 hears no questions for minutes after that: it looks after its stream every 300 s. So its
+    process is started again, too.
+    """
+    with (
+        gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
+        proxy(tmp_path / "proxy", running.address) as front,
+        sender("java", tmp_path / "java", "by-java", front.endpoints, MIXED) as java,
+        sender("python", tmp_path / "python", "by-python", front.endpoints, MIXED) as python,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        for each in (java, python):
+            each.wait_for(100)
+        front.kill()
+        front.start()
+        sending = [pool.submit(each.wait_for, len(MIXED)) for each in (java, python)]
+        python.wait_for(len(MIXED))
+        python.restart()
+        follow(warehouse, running.address, sending, 300)
+        for each in (java, python):
+            each.end()
+        assert running.stop() == 0
+    check_all_as_meant(warehouse, "by-java", java)
+    check_all_as_meant(warehouse, "by-python", python)
+    assert warehouse.read("trans_check_max_time").count() == 0
+
+
+def test_a_message_whose_producers_are_all_away_behind_a_proxy_is_not_discarded(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
+    with (
+        gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
+        proxy(tmp_path / "proxy", running.address) as front,
+    ):
+        with sender("java", tmp_path / "java", "orders", front.endpoints, ["UC"] * 5) as java:
+            java.wait_for(5)
+        taken_by_nobody = Counter[int]()
+        while len(taken_by_nobody) < 5 or min(taken_by_nobody.values()) <= CHECK_MAX:
+            decided = cycle(warehouse, running.address, OPEN)
+            assert decided["CHECK"] + decided["WAIT"] == 5
+            taken_by_nobody = asked(warehouse, "FAILED")
+        assert asked(warehouse) == Counter()
+        with (
+            sender("java", tmp_path / "again", "orders", front.endpoints) as again,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            follow(warehouse, running.address, [pool.submit(again.wait_for, 0)])
+    assert delivered_keys(warehouse, "orders") == Counter(f"java-{n}" for n in range(5))
+
+
+def test_transactions_by_go_end_as_their_producer_means(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    plans = MIXED[:200]
+    with (
+        gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
+        sender("go", tmp_path / "go", "by-go", running.address, plans) as go,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        follow(warehouse, running.address, [pool.submit(go.wait_for, len(plans))])
+        go.end()
+    check_all_as_meant(warehouse, "by-go", go, plans)
+    outcomes = Counter(row["outcome"] for row in warehouse.read("check_deliveries").collect())
+    assert outcomes["SENT"] == outcomes["ANSWERED"] + outcomes["UNKNOWN"] == 50
