@@ -34,7 +34,7 @@ def ends_in(log: Log) -> dict[int, str]:
     return found
 
 
-_ROOM = 4096  # for the last messages that were taken
+_ROOM = 2048  # for the last messages that were taken
 
 
 class Reference:

@@ -44,7 +44,7 @@ from support.simulated.reference import Reference
 from support.simulated.warehouse import Warehouse
 
 FORM = StoreForm(8_192, 100)
-OPEN, UNFLUSHED = 15, 3_000
+OPEN, UNFLUSHED = 15, 1_000
 START = 1_750_000_000.0
 _GROUPS = ("pg", "other")
 
