@@ -95,6 +95,7 @@ def test_it_lands_under_its_own_name_and_under_no_other(warehouse: KernelWarehou
             assert not warehouse.read("half_messages").collect()
             assert land_broker(warehouse, request, log).status == 0
             loop.until(lambda: loop.decided["COMMIT"] == 1)
+    assert "refused" not in running.log.read_text(), "a landing asks for nothing that a gateway does not have"
     assert {row["broker_name"] for row in warehouse.read("check_requests").collect()} == {NAME}
 
 

@@ -42,6 +42,7 @@ from support.dying import Killed, dying
 from support.json_lines import lines
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 from support.reader_version import needs_more
+from support.spark_jobs import jobs
 
 LATER = NOW + 100_000
 LOG = logging.getLogger("halfop.test")
@@ -249,6 +250,14 @@ def test_a_uniq_key_finds_its_messages(warehouse: KernelWarehouse) -> None:
     assert {row["half_queue_offset"] for row in warehouse.rows("real_topics")} == {0}
     assert "erased from" in str(explain(warehouse, SETTINGS, "k1"))
     assert verify(warehouse, 1)[0].status == 0
+
+
+def test_many_keys_that_nobody_knows_cost_no_more_than_one(decided: KernelWarehouse) -> None:
+    def cost(number: int) -> int:
+        return jobs(decided.spark, lambda: plan(decided, of_keys(*range(1_000, 1_000 + number))))
+
+    cost(1)
+    assert cost(20) == cost(1)
 
 
 def test_what_is_wrong_with_a_condition_is_shown(decided: KernelWarehouse) -> None:

@@ -56,7 +56,7 @@ def plan(warehouse: KernelWarehouse, wanted: ToErase) -> tuple[Summary, ErasureP
         refuse_held(last_run(warehouse), "nothing was planned")
         keys, unknown = named(warehouse, wanted)
         found = transactions(warehouse, keys)
-        is_open = [each for each in found if each.is_open and _is_there(warehouse, each)]
+        is_open = _open(warehouse, found)
         strange = {key for each in found if each.is_open and each not in is_open for key in each.keys}
         closed = [each for each in found if not each.is_open]
         counts, held = _left(warehouse, {key for each in closed for key in each.keys})
@@ -67,9 +67,10 @@ def plan(warehouse: KernelWarehouse, wanted: ToErase) -> tuple[Summary, ErasureP
     return summary, made
 
 
-def _is_there(warehouse: KernelWarehouse, transaction: WholeTransaction) -> bool:
-    """Returns whether it is known at all: a run has decided about it, or a table has a row of it."""
-    return transaction.is_known or bool(_left(warehouse, transaction.keys)[1])
+def _open(warehouse: KernelWarehouse, found: Sequence[WholeTransaction]) -> list[WholeTransaction]:
+    """The open transactions that there are: a run has decided about them, or a table has a row of theirs."""
+    _, there = _left(warehouse, {key for each in found if not each.is_known for key in each.keys})
+    return [each for each in found if each.is_open and (each.is_known or not there.isdisjoint(each.keys))]
 
 
 def _left(warehouse: KernelWarehouse, keys: Collection[Key]) -> tuple[dict[str, int], set[Key]]:
@@ -127,7 +128,7 @@ def _whole(warehouse: KernelWarehouse, planned: set[Key], summary: Summary) -> s
     found = transactions(warehouse, planned)
     others = {key for each in found for key in each.keys} - planned
     _, apart = _left(warehouse, others)
-    is_open = [each for each in found if each.is_open and _is_there(warehouse, each)]
+    is_open = _open(warehouse, found)
     in_part = [each for each in found if not each.is_open and not apart.isdisjoint(each.keys)]
     summary.extra["left_open"] = len(is_open)
     summary.notes += _of_open(is_open)

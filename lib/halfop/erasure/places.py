@@ -13,13 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
-from halfop.planning.counts import OffsetRange
 from halfop.warehouse.erasures import HALVES
 from halfop.warehouse.schema import OF_A_TOPIC, table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.where import Where, all_of, any_of, between, equal
-
-_MANY = 100  # ranges, beyond which one over all queues must do
 
 
 @dataclass(frozen=True)
@@ -39,16 +35,6 @@ class HalfColumns:
     def key(self) -> dict[str, str]:
         """The columns of the half key, by their names in this table."""
         return {"broker_name": "broker_name", self.queue: "queue_id", self.offset: "queue_offset"}
-
-    def near(self, ranges: Sequence[OffsetRange]) -> Where:
-        """The rows that lie in one of the ranges, or may do so if these are many."""
-        if len(ranges) > _MANY:
-            return between(self.offset, min(each.low for each in ranges), max(each.high for each in ranges))
-        return any_of([self._of_queue(each) for each in ranges])
-
-    def _of_queue(self, span: OffsetRange) -> Where:
-        queue = (equal("broker_name", span.broker_name), equal(self.queue, span.queue_id))
-        return all_of(*queue, between(self.offset, span.low, span.high))
 
     def left(self) -> Column:
         """The condition for rows of which something is left to remove."""

@@ -14,7 +14,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.erasure.places import HalfColumns, places
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.trouble import owner
-from halfop.planning.counts import ranges_of
+from halfop.planning.counts import covers, ranges_of
 from halfop.runs.record import wall_clock
 from halfop.warehouse.erasures import HALVES, TABLE, erasures
 from halfop.warehouse.kernel import KernelWarehouse
@@ -41,7 +41,7 @@ def rows_left(warehouse: Warehouse, keys: DataFrame) -> DataFrame | None:
     ranges = ranges_of(keys, "queue_offset")
     parts = list[DataFrame]()
     for name, place in places(warehouse) if ranges else ():
-        found = warehouse.select(name, None, place.near(ranges))
+        found = warehouse.select(name, None, covers(ranges, place.offset, place.queue))
         if found.files:
             parts.append(_counted(name, _named(place, found.rows, name == HALVES), keys))
     return reduce(DataFrame.unionByName, parts) if parts else None
@@ -89,9 +89,10 @@ def _removals(warehouse: Warehouse, keys: DataFrame, numbers: dict[str, int]) ->
     for name, place in places(warehouse):
         table = TableUpkeep(warehouse, name)
         if name in numbers:
-            near = place.near(ranges).column(warehouse.schema(name))
             same = reduce(Column.__and__, [F.col(n) == F.col(_AS[of]) for n, of in place.key.items()])
-            forget = partial(table.forget, renamed, near & same & place.left(), place.cells)
+            if (near := covers(ranges, place.offset, place.queue)) is not None:  # Delta skips the other files
+                same = near.column(warehouse.schema(name)) & same
+            forget = partial(table.forget, renamed, same & place.left(), place.cells)
             yield Removal(name, numbers[name], forget)
 
 

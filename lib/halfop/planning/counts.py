@@ -147,8 +147,8 @@ class OffsetRange:
     high: int
     landed_at: int | None = None
 
-    def covers(self, column: str) -> Where:
-        mine = (equal("broker_name", self.broker_name), equal("queue_id", self.queue_id))
+    def covers(self, column: str, queue: str = "queue_id") -> Where:
+        mine = (equal("broker_name", self.broker_name), equal(queue, self.queue_id))
         landed = () if self.landed_at is None else (equal("landed_at", self.landed_at),)
         return all_of(*mine, between(column, self.low, self.high), *landed)
 
@@ -160,10 +160,13 @@ def ranges_of(rows: DataFrame, column: str) -> list[OffsetRange]:
     return [OffsetRange(row["broker_name"], row["queue_id"], row["low"], row["high"]) for row in found]
 
 
-def covers(ranges: Sequence[OffsetRange], column: str) -> Where | None:
-    """The rows of a table that lie in one of the ranges, or may do so if these are many; None of no ranges."""
+def covers(ranges: Sequence[OffsetRange], column: str, queue: str = "queue_id") -> Where | None:
+    """The rows of a table that lie in one of the ranges, or may do so if these are many; None of no ranges.
+
+    `column` and `queue` are the table's names for the offset and the queue.
+    """
     if len(ranges) <= _MOST_RANGES:
-        return any_of([each.covers(column) for each in ranges]) if ranges else None
+        return any_of([each.covers(column, queue) for each in ranges]) if ranges else None
     brokers = sorted({each.broker_name for each in ranges})
     if len(brokers) > _MOST_RANGES:
         return between(column, *_span(ranges))

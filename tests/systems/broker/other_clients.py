@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.fetched import fetching, same
+from support.fetched import fetching, packages
 from support.gateway.clients import free
 from support.places import ROOT
 
@@ -175,12 +175,4 @@ def _go(home: Path) -> list[str]:
 
 def _python_packages() -> Path:
     """The folder with RocketMQ's Python client and what it needs."""
-    lock = ROOT / "requirements/grpc.lock"
-    with fetching("grpc") as folder:
-        target = folder / "python"
-        if not same(lock, target / lock.name):
-            shutil.rmtree(target, ignore_errors=True)
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
-            subprocess.run([*pip, "--target", str(target), "-r", str(lock)], check=True)
-            shutil.copy(lock, target)
-    return target
+    return packages("grpc", "python", ROOT / "requirements/grpc.lock")

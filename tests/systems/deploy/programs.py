@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
-from support.fetched import fetching, same
+from support.fetched import environment, fetching
 from support.places import ROOT
 
-_LOCK = ROOT / "requirements" / "deploy.lock"
 _HELM = "helm.sh/helm/v3/cmd/helm@v3.18.6"
 _SECONDS = 1200
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="helm is built by go")
@@ -21,14 +18,7 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="helm is built 
 
 def program(name: str) -> str:
     """Returns the path of a program of the environment."""
-    with fetching("deploy") as folder:
-        env = folder / "env"
-        if not same(_LOCK, env / _LOCK.name):
-            venv.create(env, clear=True, symlinks=True)
-            pip = [sys.executable, "-m", "pip", "--python", str(env / "bin/python"), "install", "--quiet"]
-            subprocess.run([*pip, "--require-hashes", "--no-deps", "-r", str(_LOCK)], check=True, timeout=_SECONDS)
-            shutil.copy(_LOCK, env)
-    return str(env / "bin" / name)
+    return str(environment("deploy") / name)
 
 
 def helm() -> str:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.fetched import fetching, same
+from support.fetched import environment
 from support.lived import lived
 from support.places import ROOT
 
-_LOCK = ROOT / "requirements" / "dbt.lock"
 _ASKED = """
 import duckdb, sys
 tables = duckdb.connect(sys.argv[1])
@@ -24,20 +21,9 @@ print(tables.sql("SELECT sum(messages)::INT FROM open_messages").fetchall())
 """
 
 
-def environment() -> Path:
-    with fetching("dbt") as folder:
-        env = folder / "env"
-        if not same(_LOCK, env / _LOCK.name):
-            venv.create(env, clear=True, symlinks=True)
-            pip = [sys.executable, "-m", "pip", "--python", str(env / "bin/python"), "install", "--quiet"]
-            subprocess.run([*pip, "--require-hashes", "--no-deps", "-r", str(_LOCK)], check=True, timeout=1200)
-            shutil.copy(_LOCK, env)
-    return env / "bin"
-
-
 @pytest.mark.deploy
 def test_the_models_are_built(spark: SparkSession, tmp_path: Path) -> None:
-    project, programs = shutil.copytree(ROOT / "deploy" / "dbt", tmp_path / "dbt"), environment()
+    project, programs = shutil.copytree(ROOT / "deploy" / "dbt", tmp_path / "dbt"), environment("dbt")
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environ |= {"HALFOP_WAREHOUSE": lived(spark).root, "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
     build = [str(programs / "dbt"), "build", "--profiles-dir", "."]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
-from support.fetched import fetched_jars, fetching, same
+from support.fetched import fetched_jars, packages
 from support.places import ROOT
 from support.reader_version import needs_more
 
@@ -26,25 +25,12 @@ _SECONDS = 900
 Read = Mapping[str, list[str]]
 
 
-def packages() -> Path:
-    """The folder of the readers' packages."""
-    with fetching("readers") as folder:
-        target = folder / "packages"
-        if not same(_LOCK, target / _LOCK.name):
-            shutil.rmtree(target, ignore_errors=True)
-            pip = [sys.executable, "-m", "pip", "install", "-q", "--require-hashes", "--no-deps"]
-            environ = os.environ | {"TMPDIR": str(folder)}  # it unpacks to 1 GB; /tmp may be small
-            subprocess.run([*pip, "--target", str(target), "-r", str(_LOCK)], env=environ, check=True)
-            shutil.copy(_LOCK, target)
-    return target
-
-
 def read(reader: str, tables: Sequence[str]) -> Read:
     """The rows of each table as that reader gives them, in a process of its own."""
     java = os.environ["HALFOP_JAVA"]
     ours = ("SPARK", "PYSPARK", "PYTHON", "HALFOP_", "LOG4J", "JDK_JAVA")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    environ |= {"PYTHONPATH": str(packages()), "PYSPARK_PYTHON": sys.executable}
+    environ |= {"PYTHONPATH": str(packages("readers", "packages", _LOCK)), "PYSPARK_PYTHON": sys.executable}
     environ |= {"TZ": "UTC", "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(Path(java).parents[1])}
     jars = ",".join(map(str, sorted(fetched_jars("readers").glob("*.jar"))))
     command = [sys.executable, str(Path(__file__).parent / "read.py"), reader, jars, *tables]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
-from support.fetched import fetching, same
+from support.fetched import packages
 from support.places import ROOT
 
 OTHERS = ("4.0", "4.1")
@@ -19,16 +17,7 @@ _JAVA = ("HALFOP_JAVA", "HALFOP_TRUST_STORE")
 
 def spark_home(spark: str) -> Path:
     """The folder of a Spark, for SPARK_HOME; the lock in requirements/ names it."""
-    lock = ROOT / "requirements" / f"spark-{spark}.lock"
-    with fetching("sparks") as folder:
-        target = folder / spark
-        if not same(lock, target / lock.name):
-            shutil.rmtree(target, ignore_errors=True)
-            pip = [sys.executable, "-m", "pip", "install", "-q", "--require-hashes", "--no-deps"]
-            environ = users_own() | {"TMPDIR": str(folder)}  # it unpacks to 1 GB; /tmp may be small
-            subprocess.run([*pip, "--target", str(target), "-r", str(lock)], env=environ, check=True)
-            shutil.copy(lock, target)
-    return target / "pyspark"
+    return packages("sparks", spark, ROOT / "requirements" / f"spark-{spark}.lock", users_own()) / "pyspark"
 
 
 def users_own() -> dict[str, str]:

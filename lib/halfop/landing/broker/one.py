@@ -117,7 +117,7 @@ class BrokerLanding:
         with self._lock:
             lost.record(self._warehouse, self._lost, self._at, self._summary)
         self._record_ranges(found.ranges, absent)
-        if self._is_master:
+        if self._is_master and self._asked_by != GATEWAY:  # which has no check service of its own
             self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
         self._write(pulls, found.ranges, known, halves)
 
