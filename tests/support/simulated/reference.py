@@ -34,6 +34,8 @@ def ends_in(log: Log) -> dict[int, str]:
     return found
 
 
+RESERVED_MS = 72 * 3_600_000  # rules.file_reserved_time
+
 _ROOM = 2048  # for the last messages that were taken
 
 
@@ -44,6 +46,7 @@ class Reference:
         self._transactions, self._warehouse = transactions, warehouse
         self._stands: dict[str, str] = {}
         self._asks = Counter[int]()
+        self._latest_ms = 0  # by the clock that may be set back
 
     def _all(self) -> Iterable[Meant]:
         return (each for of_group in self._transactions.values() for each in of_group.values())
@@ -59,8 +62,9 @@ class Reference:
         assert client.is_open, "asked a client that takes nothing"
         self._asks[half.physical_offset] += 1
 
-    def limits(self, log: Log, core: Core, settings: Settings) -> None:
+    def limits(self, log: Log, core: Core, settings: Settings, now_ms: int) -> None:
         """Memory stays within its limits."""
+        self._latest_ms = max(self._latest_ms, now_ms)
         own = settings.gateway
         assert log.unflushed <= 2 * own.unflushed_bytes + _ROOM, "too much is not flushed"
         assert len(log.open_halves) <= own.open_messages, "too many are open"
@@ -91,6 +95,8 @@ class Reference:
             assert (landed.key, landed.physical_offset) == (meant.key, place)
             assert place < log._files.first, f"{meant.key}: the log has lost it"
             outcome = self._warehouse.ends.get(offset) or ends_in(log).get(offset)
+            is_old = landed.stored_ms < self._latest_ms - RESERVED_MS
+            assert outcome is not None or is_old, f"{meant.key}: its file was removed while it was open"
         else:
             assert half.uniq_key == meant.key, f"{meant.key}: another message is at its place"
             outcome = log.outcome(half)

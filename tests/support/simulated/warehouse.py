@@ -24,6 +24,7 @@ class LandedHalf(NamedTuple):
     key: str
     group: str
     topic: str
+    stored_ms: int
 
 
 class Warehouse:
@@ -64,9 +65,8 @@ class Warehouse:
         message, place = Message.read(record)
         properties = unpacked(message.properties.decode())
         if topic == HALF_TOPIC:
-            row = LandedHalf(
-                place.physical_offset, properties["UNIQ_KEY"], properties["PGROUP"], properties["REAL_TOPIC"]
-            )
+            key, group, real_topic = (properties[name] for name in ("UNIQ_KEY", "PGROUP", "REAL_TOPIC"))
+            row = LandedHalf(place.physical_offset, key, group, real_topic, place.store_ms)
             known = self.halves.setdefault(place.queue_offset, row)
             assert known == row, "another half message under an offset that has landed"
         elif topic == OP_TOPIC:

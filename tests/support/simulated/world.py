@@ -10,7 +10,6 @@ import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -40,7 +39,7 @@ from halfop.settings.model import Settings
 from support.gateway.played import BROKER
 from support.simulated.disk import Disk, PowerCut
 from support.simulated.producers import MANNERS, Meant, Producer
-from support.simulated.reference import Reference
+from support.simulated.reference import RESERVED_MS, Reference
 from support.simulated.warehouse import Warehouse
 
 FORM = StoreForm(8_192, 100)
@@ -178,7 +177,7 @@ class World:
             getattr(self, f"_{step.what}")()
         except PowerCut:
             self.ends(power=True)
-        self.reference.limits(self.log, self.core, self.settings)
+        self.reference.limits(self.log, self.core, self.settings, self.now.ms)
 
     def _sends(self) -> None:
         producer = self._random.choice(self.producers)
@@ -263,7 +262,7 @@ class World:
         self._do(self.core.want(left, before, self.now))
 
     def _expires(self) -> None:
-        since = self.now.ms - timedelta(hours=72) // timedelta(milliseconds=1)
+        since = self.now.ms - RESERVED_MS
         with suppress(OSError, HalfopError):  # a later call tries it again
             landed = self.warehouse.landed(self.log)
             if not self.log.is_before(landed):
