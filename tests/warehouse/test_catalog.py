@@ -12,6 +12,7 @@ import pytest
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.settings import model as s
+from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.catalog import Catalog, topic_names
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import comment, table
@@ -22,6 +23,9 @@ from support.messages import NOW
 from support.places import DATA
 
 SCHEMA = "halfop_by_name"
+
+
+Store = KernelWarehouse | SparkWarehouse
 
 
 def named(*directories: str) -> list[str]:
@@ -48,33 +52,34 @@ def test_names_of_topics(directories: list[str], names: list[str]) -> None:
 
 
 @pytest.fixture
-def schema(warehouse: KernelWarehouse) -> Iterator[str]:
+def schema(warehouse: Store) -> Iterator[str]:
     yield SCHEMA
     warehouse.spark.sql(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
 
 
-def published(warehouse: KernelWarehouse, schema: str) -> Summary:
+def published(warehouse: Store, schema: str) -> Summary:
     return Catalog(warehouse, schema).publish(Summary("reconcile"))
 
 
-def described(warehouse: KernelWarehouse, name: str) -> str | None:
+def described(warehouse: Store, name: str) -> str | None:
     return warehouse.spark.catalog.getTable(name).description
 
 
-def commented(warehouse: KernelWarehouse, name: str) -> dict[str, str]:
+def commented(warehouse: Store, name: str) -> dict[str, str]:
     return {c.name: c.description or "" for c in warehouse.spark.catalog.listColumns(name)}
 
 
-def made(warehouse: KernelWarehouse, run_id: int, **topics: str) -> None:
+def made(warehouse: Store, run_id: int, **topics: str) -> None:
     """A run's first messages of these topics, as a catalog sees them."""
     rows = [{"topic": t, "directory": d, "run_id": run_id, "created_at": r.instant(NOW)} for d, t in topics.items()]
     warehouse.commit("topics_index", rows, Marker("tests", run_id))
     for directory, topic in topics.items():
         spec = replace(table("real_topic"), comment=comment(topic))
-        warehouse.log.create(warehouse.path(f"topics/{directory}"), spec)
+        make = warehouse.log.create if isinstance(warehouse, KernelWarehouse) else warehouse.log.complete
+        make(warehouse.path(f"topics/{directory}"), spec)
 
 
-def test_tables_get_their_names_once(warehouse: KernelWarehouse, schema: str) -> None:
+def test_tables_get_their_names_once(warehouse: Store, schema: str) -> None:
     warehouse.make("half_messages", "decisions")
     made(warehouse, 1, **{"Orders": "Orders", "a-b": "a-b", "~RETRY~g": "%RETRY%g"})
     tables = {
@@ -100,7 +105,7 @@ def test_tables_get_their_names_once(warehouse: KernelWarehouse, schema: str) ->
     assert published(warehouse, schema).extra == {"named_tables": [f"{schema}.topic_a_b_2"]}
 
 
-def test_a_name_that_is_taken_is_refused_and_the_others_are_given(warehouse: KernelWarehouse, schema: str) -> None:
+def test_a_name_that_is_taken_is_refused_and_the_others_are_given(warehouse: Store, schema: str) -> None:
     warehouse.make("half_messages", "decisions")
     warehouse.spark.sql(f"CREATE SCHEMA {schema}")
     warehouse.spark.sql(f"CREATE TABLE {schema}.decisions USING delta AS SELECT 1 AS mine")
@@ -113,7 +118,7 @@ def test_a_name_that_is_taken_is_refused_and_the_others_are_given(warehouse: Ker
     assert warehouse.spark.table(f"{schema}.decisions").collect() == [(1,)]
 
 
-def test_a_temporary_view_of_that_name_is_another_thing(warehouse: KernelWarehouse, schema: str) -> None:
+def test_a_temporary_view_of_that_name_is_another_thing(warehouse: Store, schema: str) -> None:
     warehouse.make("decisions")
     warehouse.spark.range(1).createOrReplaceTempView("decisions")
     try:
@@ -122,14 +127,14 @@ def test_a_temporary_view_of_that_name_is_another_thing(warehouse: KernelWarehou
         warehouse.spark.catalog.dropTempView("decisions")
 
 
-def test_a_catalog_that_fails_loses_nothing(warehouse: KernelWarehouse) -> None:
+def test_a_catalog_that_fails_loses_nothing(warehouse: Store) -> None:
     warehouse.make("decisions")
     summary = published(warehouse, "nowhere.halfop")
     assert summary.status == 1
     assert list(summary.extra["failed_catalog"]) == ["nowhere.halfop"]
 
 
-def test_a_catalog_that_is_forgotten_is_refused(warehouse: KernelWarehouse) -> None:
+def test_a_catalog_that_is_forgotten_is_refused(warehouse: Store) -> None:
     for schema in (SCHEMA, f"spark_catalog.{SCHEMA}"):
         with pytest.raises(UsageError, match="forgotten when the job ends"):
             Catalog.of(warehouse, s.Settings.model_validate({"catalog": {"schema": schema}}))

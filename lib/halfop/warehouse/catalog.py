@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.settings.model import Settings
-from halfop.warehouse.kernel import files_of
 from halfop.warehouse.schema import OF_A_TOPIC, comment, literal, table, table_names
+from halfop.warehouse.session import is_of_server
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, log_failure
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
@@ -47,7 +47,6 @@ class Catalog:
     def of(cls, warehouse: Warehouse, settings: Settings) -> Catalog:
         schema = settings.catalog.schema_
         if schema is not None:
-            files_of(warehouse, "catalog.schema")
             _refuse_forgetful(warehouse.spark, schema)
         return cls(warehouse, schema)
 
@@ -122,6 +121,9 @@ def topic_names(index: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, An
 
 
 def _refuse_forgetful(spark: SparkSession, schema: str) -> None:
+    """Raises UsageError if the names would be lost when the job ends; a server's stay as long as the server."""
+    if is_of_server(spark):
+        return
     catalog = schema.partition(".")[0] if "." in schema else spark.catalog.currentCatalog()
     if catalog == "spark_catalog" and spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
         raise UsageError(

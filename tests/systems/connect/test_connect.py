@@ -47,6 +47,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 _FILES, _STORE = "tests/landing/test_land_files.py::test", "tests/landing/test_land_store.py::test"
+_NAMES = "tests/warehouse/test_catalog.py::test_tables_get_their_names_once"
+_TAKEN = "tests/warehouse/test_catalog.py::test_a_name_that_is_taken_is_refused_and_the_others_are_given"
 
 
 @pytest.mark.parametrize(
@@ -59,9 +61,10 @@ _FILES, _STORE = "tests/landing/test_land_files.py::test", "tests/landing/test_l
         [f"{_FILES}_a_delta_table_and_a_file_of_two_kinds_are_refused", f"{_STORE}_a_killed_landing_is_made_up_for[4]"],
         [f"{_STORE}_skipping_loses_a_range_and_repair_finds_it"],
         ["tests/upkeep/test_resume.py::test_resumed_twice_and_ended_meanwhile"],
+        [_NAMES, _TAKEN],
         ["tests/upkeep/test_maintain.py::test_a_deletion_that_dies_half_way_leaves_the_feed_off_and_no_row_out"],
     ],
-    ids=["contract", "played", "files", "files once", "refused and killed", "a damaged store", "resume", "maintain"],
+    ids=["contract", "played", "files", "files once", "refused, killed", "damaged", "resume", "catalog", "maintain"],
 )
 def test_tests_in_a_session_of_the_server(server: Server, tests: list[str]) -> None:
     done = server.pytest(*tests)
