@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 from halfop.columns.keys import Key
@@ -80,11 +80,18 @@ def plan(read: Callable[[str], Any], write: Callable[[Any, str], None], content:
     suffix, text = (".jsonl", ".parquet")[draws.below(8) == 7], draws.rest()
     with as_file(text, suffix) as path:
         found = read(path)
+    assert all(_fits(getattr(found.head, name), kind) for name, kind in get_type_hints(type(found.head)).items())
     with TemporaryDirectory(dir=SHARED) as folder:
         for each in (".jsonl", ".parquet"):
             copy = str(Path(folder) / f"plan{each}")
             write(found, copy)
             assert read(copy) == found
+
+
+def _fits(value: object, kind: object) -> bool:
+    if kind in (str, int):
+        return type(value) is kind
+    return isinstance(value, dict) and all(type(each) is int for each in value.values())
 
 
 _KEYS = [Key("b", 0, 7), Key("b\u00e9", 3, 2**40)]
