@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import subprocess
@@ -70,6 +71,7 @@ def play(name: str, options: list[str]) -> None:
 
     with atheris.instrument_imports(include=["halfop", "yaml"]):
         from support.fuzzed.every import TARGETS  # noqa: PLC0415
+    logging.disable(logging.CRITICAL)
     target, corpus = TARGETS[name], Path(options[-1])
     for given, content in target.corpus():
         (corpus / given).write_bytes(content)

@@ -40,6 +40,7 @@ def test_other_bytes(target: Target, data: st.DataObject, edits: list[tuple[floa
 
 
 @of_each
+@pytest.mark.long
 def test_memory_is_bounded(target: Target) -> None:
     before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(pool)
