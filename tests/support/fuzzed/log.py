@@ -148,7 +148,7 @@ def ops(content: bytes) -> None:
 
 def _op_row(draws: Draws) -> dict[str, Any]:
     choice, length = draws.below(1 << 8), draws.below(1 << 8)
-    body = None if choice == 255 else draws.bytes(length).decode(errors="replace")
+    body = None if choice == 255 else draws.take(length).decode(errors="replace")
     texts = [*(body or "").split(","), "0"]
     item = choice // 9 % 4 or None
     outcomes = {texts[choice % len(texts)]: "ROLLBACK"} if choice % 5 == 0 else None

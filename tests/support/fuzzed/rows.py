@@ -192,7 +192,7 @@ def _column(draws: Draws, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def _name(draws: Draws) -> str:
-    return draws.bytes(draws.below(8)).decode(errors="replace")
+    return draws.take(draws.below(8)).decode(errors="replace")
 
 
 def _value(draws: Draws, kind: pa.DataType) -> object:
@@ -228,7 +228,7 @@ def _damaged(draws: Draws) -> bytes:
     sound = bytearray(_file(Draws(b"\2"), _KINDS[draws.below(2)]))
     while draws.left:
         at = draws.below(1 << 16) % len(sound)
-        noise = draws.bytes(1 + draws.below(8))
+        noise = draws.take(1 + draws.below(8))
         sound[-1 - at : len(sound) - 1 - at + len(noise)] = noise
     return bytes(sound)
 

@@ -83,7 +83,7 @@ def stretch(content: bytes) -> None:
 def _harm(draws: Draws) -> Harm:
     file, at, other = (draws.below(_PARTS) / _PARTS for _ in range(3))
     what, length = _KINDS[draws.below(len(_KINDS))], _LENGTHS[draws.below(len(_LENGTHS))]
-    return Harm(file, what, at, other, length, draws.bytes(1 + draws.below(8)) or b"\1")
+    return Harm(file, what, at, other, length, draws.take(1 + draws.below(8)) or b"\1")
 
 
 @cache

@@ -66,9 +66,9 @@ class Draws:
     def below(self, bound: int) -> int:
         """A number from 0 on."""
         width = 1 if bound <= 1 << 8 else 2 if bound <= 1 << 16 else 4
-        return int.from_bytes(self.bytes(width), "little") % bound
+        return int.from_bytes(self.take(width), "little") % bound
 
-    def bytes(self, length: int) -> bytes:
+    def take(self, length: int) -> bytes:
         """So many bytes, or fewer."""
         found = self._content[self._at : self._at + length]
         self._at += len(found)
@@ -76,7 +76,7 @@ class Draws:
 
     def rest(self) -> bytes:
         """All that is left."""
-        return self.bytes(self.left)
+        return self.take(self.left)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -75,12 +75,12 @@ def _comes_back(frame: Frame) -> None:
 
 
 def _requests() -> Iterator[Frame]:
-    reads = {code: list(fields.items()) for code, fields in READS.items()}
-    sends = {code: send_fields(code, "U") for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)}
+    every: dict[int, Mapping[str, str]] = {**READS}
+    every |= {code: dict(send_fields(code, "U")) for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)}
     heartbeat = b'{"clientID":"c","producerDataSet":[{"groupName":"g"}],"consumerDataSet":[]}'
-    for n, (code, fields) in enumerate({**reads, **sends}.items()):
+    for n, (code, fields) in enumerate(every.items()):
         body = heartbeat if code == RequestCode.HEART_BEAT else b"body"
-        yield Frame(code, ONE_WAY * (n % 2), n, dict(fields), body=body, form=n % 2)
+        yield Frame(code, ONE_WAY * (n % 2), n, {**fields}, body=body, form=n % 2)
     for kind in (8, 12, 0):
         yield Frame(RequestCode.END_TRANSACTION, 0, kind, dict(end_fields(GROUP, 0, 0, kind)), form=BINARY)
 
