@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -48,14 +49,31 @@ def fuzzed(name: str, seconds: int) -> bool:
     paths = [str(packages("fuzz", "packages", ROOT / "requirements/fuzz.lock")), os.environ["PYTHONPATH"]]
     command = [sys.executable, __file__, "--play", name, *limits]
     environment = os.environ | {"PYTHONPATH": ":".join(paths)}
+    start = _cpu_seconds()
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     log = done.stdout.decode(errors="replace")
     (found.parent / f"{name}.log").write_text(log)
     new = sorted(str(path.relative_to(ROOT)) for path in set(found.iterdir()) - before)
-    print(json.dumps({"fuzzed": name, **_measured(log), "status": done.returncode, "found": new}), flush=True)
+    print(
+        json.dumps(
+            {
+                "fuzzed": name,
+                "cpu_s": round(_cpu_seconds() - start),
+                **_measured(log),
+                "status": done.returncode,
+                "found": new,
+            }
+        ),
+        flush=True,
+    )
     if new or done.returncode:
         print(log[-3000:], file=sys.stderr)
     return bool(new or done.returncode)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _measured(log: str) -> dict[str, int]:
