@@ -43,32 +43,26 @@ def fuzzed(name: str, seconds: int) -> bool:
     corpus, found = state("fuzz") / "corpus" / name, state("fuzz") / "found" / name
     for folder in (corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
-    before = set(found.iterdir())
+    before, start = set(found.iterdir()), _cpu_seconds()
     limits = [f"-max_total_time={seconds}", f"-max_len={_LONGEST}", f"-timeout={_TOO_LONG}"]
     limits += [f"-rss_limit_mb={_MEMORY_MIB}", f"-artifact_prefix={found}/", "-print_final_stats=1", str(corpus)]
-    paths = [str(packages("fuzz", "packages", ROOT / "requirements/fuzz.lock")), os.environ["PYTHONPATH"]]
-    command = [sys.executable, __file__, "--play", name, *limits]
-    environment = os.environ | {"PYTHONPATH": ":".join(paths)}
-    start = _cpu_seconds()
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    log = done.stdout.decode(errors="replace")
+    status, log = _played(name, limits)
     (found.parent / f"{name}.log").write_text(log)
-    new = sorted(str(path.relative_to(ROOT)) for path in set(found.iterdir()) - before)
-    print(
-        json.dumps(
-            {
-                "fuzzed": name,
-                "cpu_s": round(_cpu_seconds() - start),
-                **_measured(log),
-                "status": done.returncode,
-                "found": new,
-            }
-        ),
-        flush=True,
-    )
-    if new or done.returncode:
+    line = {"fuzzed": name, "cpu_s": round(_cpu_seconds() - start), **_measured(log), "status": status}
+    line["found"] = sorted(str(path.relative_to(ROOT)) for path in set(found.iterdir()) - before)
+    print(json.dumps(line), flush=True)
+    if status:
         print(log[-3000:], file=sys.stderr)
-    return bool(new or done.returncode)
+    return status != 0
+
+
+def _played(name: str, limits: list[str]) -> tuple[int, str]:
+    """The status of a process that plays a target, and what it printed."""
+    paths = [str(packages("fuzz", "packages", ROOT / "requirements/fuzz.lock")), os.environ["PYTHONPATH"]]
+    command, environment = [sys.executable, __file__, "--play", name, *limits], {"PYTHONPATH": ":".join(paths)}
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    done = subprocess.run(command, env=os.environ | environment, check=False, **out)
+    return done.returncode, done.stdout
 
 
 def _cpu_seconds() -> float:
