@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
 
 import pytest
 from halfop.rocketmq.frames import ANSWER, BINARY, JSON, MAX_HEADER, BadFrame, Frame, Splitter
@@ -71,11 +70,3 @@ def test_fields_of_clients_in_other_languages_are_texts() -> None:
 def test_what_no_client_sends_is_refused_by_its_first_bytes(sent: bytes) -> None:
     with pytest.raises(BadFrame):
         Splitter(MOST).feed(sent)
-
-
-@given(st.binary(max_size=60), st.integers(0, 200), st.sampled_from([JSON, BINARY]))
-def test_no_damage_is_more_than_a_bad_frame(noise: bytes, at: int, form: int) -> None:
-    good = bytearray(frame(form, a="b", topic="t"))
-    good[at : at + len(noise)] = noise
-    with suppress(BadFrame):
-        Splitter(MOST).feed(bytes(good))

@@ -30,7 +30,7 @@ from halfop.sinks.removed import removed
 from halfop.sinks.targets import WHOLE_TABLES, Target, WholeMessages, targets
 from halfop.sinks.write import rejects
 from halfop.warehouse.damage import TableOnDisk
-from halfop.warehouse.disk import LocalDisk
+from halfop.warehouse.disk import NOT_PARQUET, LocalDisk
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.parquet import arrow_schema, cast_to
@@ -180,7 +180,7 @@ def _read(warehouse: KernelWarehouse, name: str, path: Path) -> pa.Table | None:
     """The rows with the columns that the table has; None if the file is not whole."""
     try:
         rows = pq.read_table(path, partitioning=None)
-    except (pa.ArrowException, OSError):
+    except NOT_PARQUET:
         return None
     schema = arrow_schema(warehouse.schema(name))
     columns = [

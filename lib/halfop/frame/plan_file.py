@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
@@ -27,8 +27,12 @@ _SEAL, _SEAL_LENGTH = "seal", 16
 _METADATA = b"halfop.plan"
 _HINT = "delete rows, but do not change them"
 _NO_CELLS = (pa.ArrowException, ValueError, TypeError, OverflowError)
-# The types of a head's values, by their names in its dataclass.
-_TYPES: Mapping[str, type] = {"str": str, "int": int, "dict[str, int]": dict}
+# Whether a head's value is of its type, by the type's name in its dataclass; true is no whole number here.
+_TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "str": lambda value: type(value) is str,
+    "int": lambda value: type(value) is int,
+    "dict[str, int]": lambda value: type(value) is dict and all(type(each) is int for each in value.values()),
+}
 
 
 class PlanOrigin(Protocol):
@@ -97,6 +101,7 @@ class PlanFile(Generic[HeadOf]):
 
     def _from_parquet(self, source: Path) -> _ReadPlan[HeadOf]:
         table = pq.read_table(source)
+        table.validate(full=True)  # Arrow reads texts whatever their bytes
         metadata = table.schema.metadata or {}
         if _METADATA not in metadata:
             raise self._no_plan(source, None)
@@ -176,7 +181,7 @@ def _cells(head: Any) -> dict[str, Any]:
 
 
 def _is_typed(head: Any, found: Mapping[str, Any]) -> bool:
-    return all(isinstance(found[f.name], _TYPES[str(f.type)]) for f in fields(head) if f.name in found)
+    return all(_TYPES[str(f.type)](found[f.name]) for f in fields(head) if f.name in found)
 
 
 def _is_parquet(path: Path) -> bool:

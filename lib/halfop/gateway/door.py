@@ -183,7 +183,7 @@ def read_accounts(path: str) -> Accounts:
         accounts = [_account(entry) for entry in entries]
     except OSError as error:
         raise UsageError(f"gateway.acl_file {path}: {error.strerror}; expected a YAML file of accounts") from error
-    except (yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, LookupError, TypeError, AttributeError, ValueError) as error:
         expected = "expected `accounts:` with accessKey, secretKey, admin, defaultTopicPerm, topicPerms"
         raise UsageError(f"gateway.acl_file {path}: {error}; {expected}") from error
     if read.get("globalWhiteRemoteAddresses"):
@@ -195,7 +195,7 @@ def _account(entry: Mapping[str, Any]) -> Account:
     if unknown := set(entry) - _KNOWN:
         raise ValueError(f"{', '.join(sorted(unknown))}: not supported")
     permissions = dict(_permission(each) for each in entry.get("topicPerms") or ())
-    otherwise = _RIGHTS[str(entry.get("defaultTopicPerm", "DENY")).upper()]
+    otherwise = _RIGHTS[_scalar(entry.get("defaultTopicPerm", "DENY")).upper()]
     secret = _text(entry, "secretKey").encode()
     return Account(_text(entry, "accessKey"), secret, entry.get("admin", False) is True, otherwise, permissions)
 
@@ -203,11 +203,18 @@ def _account(entry: Mapping[str, Any]) -> Account:
 def _text(entry: Mapping[str, Any], name: str) -> str:
     if entry[name] in (None, ""):
         raise ValueError(f"{name} is empty")
-    return str(entry[name])
+    return _scalar(entry[name])
 
 
-def _permission(text: str) -> tuple[str, frozenset[str]]:
-    topic, equals, right = str(text).partition("=")
+def _scalar(value: object) -> str:
+    if isinstance(value, list | dict | set):  # with references to others its text has no bound
+        raise ValueError("a list or a mapping where a text belongs")
+    return str(value)
+
+
+def _permission(given: object) -> tuple[str, frozenset[str]]:
+    text = _scalar(given)
+    topic, equals, right = text.partition("=")
     if not equals:
         raise ValueError(f"{text}: expected topic=PUB, SUB, PUB|SUB or DENY")
     return topic.strip(), _RIGHTS[right.strip().upper()]

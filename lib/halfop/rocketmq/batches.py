@@ -117,7 +117,7 @@ def _end_transaction(properties: Properties) -> dict[str, pa.Array]:
     if said.null_count == len(said):
         return {name: pa.nulls(len(said), kind) for name, kind in END_TRANSACTION.items()}
     from_check = properties.strings(names.END_FROM_CHECK)
-    return {
+    found = {
         "outcome": pc.if_else(pc.is_in(said, pa.array(["COMMIT", "ROLLBACK"])), said, pa.scalar(None, pa.string())),
         "from_check": pc.if_else(pc.is_valid(from_check), pc.equal(from_check, "true"), None),
         "producer_group": properties.strings(names.END_GROUP),
@@ -125,6 +125,8 @@ def _end_transaction(properties: Properties) -> dict[str, pa.Array]:
         "commit_log_offset": properties.longs(names.END_COMMIT_LOG_OFFSET),
         "uniq_key": properties.strings(names.END_TRANSACTION_ID),
     }
+    of_gateways = pc.is_valid(said)  # another's op may have some of these names by chance
+    return {name: pc.if_else(of_gateways, each, pa.scalar(None, each.type)) for name, each in found.items()}
 
 
 def final_batch(records: Records) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ JSON, BINARY = 0, 1  # forms of a header
 ANSWER, ONE_WAY = 1, 2  # in a flag
 
 # Errors of reading JSON that is not as RocketMQ writes it.
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
 
 _PREFIX = Struct(">II")
 _BEGIN = Struct(">hbhii")  # code, language, version, opaque, flag

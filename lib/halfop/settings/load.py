@@ -206,7 +206,7 @@ def _scalar(text: str, field: FieldInfo) -> object:
     """A text as YAML reads it; as it is if text is wanted or YAML sees more than a scalar."""
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, ValueError):
         return text
     if value is None:
         return None
@@ -231,7 +231,7 @@ def _read_config(config: Path | None, environ: Mapping[str, str]) -> tuple[str, 
         raise UsageError(
             f"{config or 'conf/halfop.yaml'}: can't be read: {error.strerror}; expected a YAML file of settings"
         ) from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{source}: no valid YAML: {error}") from error
     if mapping is not None and not isinstance(mapping, dict):
         raise UsageError(f"{source}: expected settings by key, as `rules:`; given {_shown(mapping)}")

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.commit_file import NOTHING, Bad, Commit, Total, commit_of, total_of
+from halfop.warehouse.disk import NOT_PARQUET
 
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"\A(\d{20})\.json\Z")
@@ -236,7 +237,7 @@ def _footer(content: bytes) -> None:
         raise Bad("is empty")
     try:
         pq.ParquetFile(pa.BufferReader(content))
-    except (pa.ArrowException, OSError):
+    except NOT_PARQUET:
         raise Bad("is no whole Parquet file") from None
 
 

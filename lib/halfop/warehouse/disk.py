@@ -13,6 +13,9 @@ import pyarrow as pa
 
 from halfop.frame.trouble import named
 
+# PyArrow's errors for a file that is no Parquet file; the last one is for its names.
+NOT_PARQUET = (pa.ArrowException, OSError, UnicodeDecodeError)
+
 
 class WrittenFile(NamedTuple):
     """A file as its file system knows it."""

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError
-from halfop.warehouse.disk import DataFile, Listed
+from halfop.warehouse.disk import NOT_PARQUET, DataFile, Listed
 from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_versions import schema_in_utc
@@ -81,9 +81,10 @@ class ParquetReader:
             if found is not None:
                 self._kept.move_to_end(path)
                 return found if len(found) <= most else None
+        content = self._files.read(path)
         try:
-            found = _parquet(self._files.read(path), most)
-        except pa.ArrowException as error:
+            found = _parquet(content, most)
+        except NOT_PARQUET as error:
             raise UnreadableFile(f"{path} is no readable Parquet file: {error}") from error
         if found is not None:
             self._keep(path, found)

@@ -46,7 +46,7 @@ from halfop.gateway.core.transactions import (
     not_found,
     sends_trace,
 )
-from halfop.rocketmq.frames import ANSWER, Frame
+from halfop.rocketmq.frames import ANSWER, ONE_WAY, Frame
 from halfop.rocketmq.message import message_id
 from halfop.rocketmq.names import AnswerCode, RequestCode
 from halfop.rocketmq.requests import (
@@ -105,6 +105,8 @@ class Core:
             handler = self._handlers.get(request.code)
             if handler is None:
                 raise Refused(AnswerCode.NOT_SUPPORTED, f" request type {request.code} not supported")
+            if request.flag & ONE_WAY and request.code in self._lookups.handlers:
+                return ()  # a read for nobody
             return handler(client, request, now)
         except Refused as error:
             return self.refuse(client, request, error)

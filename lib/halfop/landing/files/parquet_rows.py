@@ -152,5 +152,7 @@ def _plain(cell: pa.Scalar) -> Any:
         return dict(cell.as_py())
     if pa.types.is_timestamp(cell.type):  # no datetime of Python's is that far away
         text = str(np.datetime64(cell.value, cell.type.unit).astype("datetime64[ms]"))
+        if text == "NaT":  # as NumPy reads the lowest number
+            return cell.value
         return f"{'+' if text.index('-', 1) > 4 else ''}{text}{'Z' if cell.type.tz else ''}"
     return cell.as_py()

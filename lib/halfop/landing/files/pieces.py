@@ -20,7 +20,7 @@ from halfop.landing.files import json_rows, parquet_rows
 from halfop.landing.files.own_life import found_ranges
 from halfop.landing.files.typed import Problem, Typed
 from halfop.landing.progress import OffsetSpan, Queue
-from halfop.warehouse.disk import Disk
+from halfop.warehouse.disk import NOT_PARQUET, Disk
 from halfop.warehouse.splits import ParquetPart, Split, schema_of
 from halfop.warehouse.through_java import NotServed
 
@@ -100,17 +100,18 @@ def _parquet(piece: Piece, disk: Disk, found: PieceFound) -> Iterator[Typed]:
         schema = schema_of(disk, piece.split.path)
     except NotServed:
         raise
-    except (OSError, pa.ArrowException) as error:
+    except NOT_PARQUET as error:
         raise InputRefused(piece.shown, None, f"not a readable Parquet file: {error}") from error
     parquet_rows.check_schema(piece.kind, piece.shown, schema)
     found.unknown |= parquet_rows.unknown_names(piece.kind, schema)
     part = ParquetPart(disk, piece.split, parquet_rows.columns_read(piece.kind, schema))
     try:
         for first, batch in part.numbered():
+            batch.validate(full=True)  # Arrow reads texts whatever their bytes
             yield parquet_rows.typed(piece.kind, batch, np.arange(first, first + len(batch)))
     except NotServed:
         raise
-    except (OSError, pa.ArrowException) as error:
+    except NOT_PARQUET as error:
         raise _unreadable(piece, error) from error
 
 

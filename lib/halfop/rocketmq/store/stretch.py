@@ -179,7 +179,15 @@ class CrossCheck:
                 self._without_queue.add((topic, queue_id)) if absent and queue is None else None
         yield from piece.named_elsewhere(self._queues, np.array(sorted(lost), np.int64))
         yield from self._units_without_record(piece, queued)
+        yield from self._of_no_queue(piece, queued)
         self._at = piece.end
+
+    def _of_no_queue(self, piece: _PieceCheck, queued: list[Queued]) -> Iterator[Fault]:
+        """Records of a queue that is not there, though another of its topic is: no broker removes one alone."""
+        for topic, queue_id, rows in queued:
+            other = next(self._queues.of(topic), None) if topic in _READ_WHOLE else None
+            if other and self._queues.get(topic, queue_id) is None:
+                yield from piece.of_no_queue(other, queue_id, rows[piece.places[rows] < self._dispatched])
 
     def _units_without_record(self, piece: _PieceCheck, queued: list[Queued]) -> Iterator[Fault]:
         rows = {(topic, queue_id): mine for topic, queue_id, mine in queued}
@@ -221,6 +229,12 @@ class _PieceCheck:
         wrong = [self._contradiction(queue, int(rows[n]), units[n]) for n in np.flatnonzero(there & ~agrees)]
         wrong += [self._missing(queue, int(row), last.offset) for row in rows[~there & ~after_last]]
         return wrong, rows[~there & after_last].tolist()
+
+    def of_no_queue(self, other: ConsumeQueue, queue_id: int, rows: Longs) -> Iterator[Fault]:
+        """Records of a queue that is not there; the faults name another of its topic."""
+        for row in rows.tolist():
+            text = f"the record is of queue {queue_id}, of which there is no consume queue"
+            yield self._fault(other, int(self.offsets[row]), row, _QUEUE, text)
 
     def unmatched(self, queue: ConsumeQueue, known: Longs) -> Iterator[Fault]:
         """Units right after a known offset that name a place in the piece, though the next known offset is another."""

@@ -76,4 +76,4 @@ def _broker_addresses(groups: Any) -> list[BrokerAddress]:
 def _broker_address(name: str, group: Any) -> BrokerAddress:
     addresses = {int(number): str(address) for number, address in group["brokerAddrs"].items()}
     first = min(addresses)
-    return BrokerAddress(name, group["cluster"], addresses[first], first == _MASTER)
+    return BrokerAddress(name, str(group["cluster"]), addresses[first], first == _MASTER)
