@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import orjson
 import pytest
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.frames import Frame, Splitter
 from halfop.rocketmq.names import AnswerCode
-from halfop.rocketmq.wire.remoting import VERSION, Credentials
+from halfop.rocketmq.wire.remoting import VERSION, Credentials, RemotingSettings
+from halfop.warehouse.kernel import KernelWarehouse
 from support.gateway.clients import raw
 from support.gateway.gateways import gateway
 from support.gateway.policies import CLUSTER, RECORDED, SOURCES, TOPICS, Request, User, end, generated, requests, send
 
+from systems.broker.followed import LOG
 from systems.broker.real_broker import RealBroker, broker
 from systems.broker.tools import MqAdmin
 
@@ -148,3 +153,36 @@ def rows_of(users: Iterable[User], text: str) -> Iterator[str]:
     for line in text.splitlines(keepends=True):
         if line.startswith("#") or line.split()[0].removeprefix("User:") in names:
             yield line
+
+
+def user(name: str, *allowed: tuple[str, str]) -> User:
+    """A user that may do these actions on these resources."""
+    entries = [{"resource": each, "actions": actions.split(), "decision": "Allow"} for each, actions in allowed]
+    return User(name, f"secret-of-{name}", "Normal", "enable", [{"policyType": "Custom", "entries": entries}])
+
+
+def test_an_end_that_names_another_topic_is_refused_by_a_gateway_alone(running: RealBroker, tmp_path: Path) -> None:
+    orders = user("orders", ("Topic:orders", "Pub"))
+    create(running.address, [orders])
+    (tmp_path / "accounts.txt").write_text(printed(tmp_path / "mqadmin", running))
+    with gateway(tmp_path, "--set", f"gateway.acl_file={tmp_path}/accounts.txt") as ours:
+        for address, code in ((running.address, AnswerCode.SUCCESS), (ours.address, AnswerCode.NO_PERMISSION)):
+            ends = {each.name: each.header for each in asked_at(address)}
+            fields = ends["end payments"].fields() | {"topic": "orders"}
+            with Connection(address, Credentials(orders.name, orders.secret)) as connection:
+                (answer,) = connection.answers([(ends["end payments"].code, fields, b"")])
+            assert answer.code == code, answer.remark
+
+
+def test_a_broker_lands_with_the_rights_that_the_page_names(
+    running: RealBroker, warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lander = user("lander", ("Topic:*", "Sub Get"), ("Group:TOOLS_CONSUMER", "Sub"))
+    create(running.address, [lander])
+    asked_at(running.address)  # sends
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", lander.name)
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", lander.secret)
+    remoting = RemotingSettings(credentials=Credentials.from_environment())
+    landed = land_broker(warehouse, BrokerRequest(remoting, timedelta(0), namesrv=running.namesrv), LOG)
+    assert landed.status == 0, landed.to_json()
+    assert warehouse.read("half_messages").count() >= len(TOPICS)
