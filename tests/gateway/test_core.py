@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 import pytest
-from halfop.gateway.core.clients import Account, Accounts, Client
+from halfop.gateway.core.accounts import Accounts
+from halfop.gateway.core.clients import Client
 from halfop.gateway.core.effects import CheckRequest, FindRoute, Read
 from halfop.gateway.core.messages import Half, Outcome, Topic
 from halfop.rocketmq.frames import Frame, Splitter
@@ -28,7 +29,7 @@ from halfop.settings.model import Settings
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support.gateway.played import BROKER, GROUP, TOPIC, Game
+from support.gateway.played import BROKER, GROUP, TOPIC, Game, account
 
 OUTCOMES: list[Outcome | None] = ["COMMIT", "ROLLBACK", None, None]
 INTERVAL = 60.0  # transaction_check_interval
@@ -578,11 +579,6 @@ def test_a_client_is_of_so_many_groups_at_the_most(game: Game) -> None:
     data = {"producerDataSet": [{"groupName": f"g{n}"} for n in range(200)]}
     game.asks(client, HeartBeat(), orjson.dumps(data))
     assert len(client.groups) == len(game.core.producers) == 100
-
-
-def account(key: str, *topics: str) -> Account:
-    """An account that may send to these topics."""
-    return Account(key, b"secret", False, frozenset(), dict.fromkeys(topics, frozenset({"PUB"})))
 
 
 def test_requests_that_no_account_has_signed_and_those_that_it_may_not_make(game: Game) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
 import pytest
-from halfop.gateway.core.clients import Account, Client, Producers
+from halfop.gateway.core.clients import Client, Producers
 from halfop.gateway.core.effects import Ask, CheckRequest, Effect, LogView, Note
 from halfop.gateway.core.messages import Half
 from halfop.gateway.core.questions import Manner, Questions
@@ -15,6 +15,7 @@ from halfop.gateway.core.reads import Description
 from halfop.gateway.log.records import half_message
 from halfop.rocketmq.message import Place
 from support.gateway.gateway_log import CLIENT, HOST, message, uniq
+from support.gateway.played import account
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 YOUNG = timedelta(seconds=60)
@@ -59,7 +60,7 @@ def client(*topics: str) -> Client:
     """A client that may send to these topics, or to all if none is named."""
     found = Client(CLIENT, "client")
     if topics:
-        found.account = Account("key", b"", False, frozenset(), dict.fromkeys(topics, frozenset({"PUB"})))
+        found.account = account("key", *topics)
     return found
 
 

@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from halfop.gateway.core.clients import Client, Refused
+from halfop.gateway.core.clients import Client
 from halfop.gateway.core.messages import Half, HalfMessage, Topic
+from halfop.gateway.core.refusals import Refused
 from halfop.gateway.core.transactions import Terms, check_end, checked_send, end_of, end_request
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import AnswerCode, RequestCode

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import orjson
 import pytest
-from halfop.gateway.core.clients import Account, Accounts, Client, Refused
+from halfop.gateway.core.accounts import GET, PUB, SUB, Accounts
+from halfop.gateway.core.clients import Client
 from halfop.gateway.core.effects import Read
 from halfop.gateway.core.keys import Keys
 from halfop.gateway.core.messages import OUTCOMES, Topic
+from halfop.gateway.core.refusals import Refused
 from halfop.gateway.log import search
 from halfop.gateway.producer import Producer
 from halfop.rocketmq.frames import ONE_WAY, Frame, Splitter
@@ -32,7 +34,7 @@ from halfop.rocketmq.wire.remoting import Credentials, RefusedByBroker
 from support.gateway.clients import asked, nothing
 from support.gateway.gateway_log import BORN_MS, Waiting, uniq
 from support.gateway.gateways import gateway
-from support.gateway.played import BROKER, GROUP, TOPIC, Game
+from support.gateway.played import BROKER, GROUP, TOPIC, Game, account
 
 EVER = 2**63 - 1
 
@@ -247,14 +249,12 @@ def test_a_body_that_looks_like_records_costs_no_more_than_others(kept: Waiting)
 def test_a_topics_messages_are_for_its_readers(kept: Waiting) -> None:
     kept.half(1)
     request = Frame(12, fields=QueryMessage(TOPIC, uniq(1), 32, 0, EVER, unique=True).fields())
-    sender = Account("sender", b"", admin=False, otherwise=frozenset(), topics={TOPIC: frozenset({"PUB"})})
-    with pytest.raises(Refused, match="16 account sender has no SUB on topic orders"):
-        Keys(kept.log, BROKER).query(request, sender)
+    with pytest.raises(Refused, match="16 account sender has no SUB or GET on topic orders"):
+        Keys(kept.log, BROKER).query(request, account("sender", TOPIC))
 
 
 def test_a_groups_clients_are_for_those_who_may_read_all(game: Game, producer: Client) -> None:
-    reader = Account("sender", b"secret", False, frozenset(), {TOPIC: frozenset({"PUB", "SUB"})})
-    game.core.accounts = Accounts({"sender": reader})
+    game.core.accounts = Accounts({"sender": account("sender", TOPIC, actions=(PUB, SUB, GET))})
     game.credentials = Credentials("sender", "secret")
     answer = game.answer_to(game.asks(producer, GetProducerConnectionList(GROUP)))
     assert answer is not None

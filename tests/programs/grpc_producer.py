@@ -5,6 +5,7 @@ If TRUTH is there, it is what a process before this one knew of its messages.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -66,7 +67,8 @@ def send(producer: Any, checker: Checker, topic: str, key: str, plan: str) -> bo
 
 def main(endpoints: str, topic: str, plans: str, truth: str) -> None:
     checker = Checker(Path(truth))
-    configuration = ClientConfiguration(endpoints, Credentials(), request_timeout=5)
+    keys = [os.environ[name] for name in ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY") if name in os.environ]
+    configuration = ClientConfiguration(endpoints, Credentials(*keys), request_timeout=5)
     producer = Producer(configuration, (topic,), checker=checker)
     producer.startup()
     number = 0

@@ -101,3 +101,31 @@ def test_every_job_and_table_is_listed(page: str, files: str) -> None:
     names = {file.stem for file in ROOT.glob(files)} - {"real_topic"}  # which is topics/<directory>
     rows = " ".join(line for line in text_of(ROOT / page).splitlines() if line.startswith("|"))
     assert {name for name in names if f"`{name}" not in rows} == set()
+
+
+def locked(files: str, package: str) -> set[str]:
+    """The versions of a package in locks."""
+    found = (re.search(rf"\b{package}\W+v?(\d+\.\d+\.\d+)", text_of(file)) for file in ROOT.glob(files))
+    return {each[1] for each in found if each}
+
+
+def test_what_was_tested_is_what_the_suites_start() -> None:
+    broker, proxy = "tests/systems/broker/jars-*.lock", "tests/systems/broker/jars-proxy.lock"
+    started = {
+        "RocketMQ's brokers": locked(broker, "rocketmq-broker"),
+        "clients of a gateway": locked(broker, "rocketmq-client")
+        | locked("tests/programs/go_producer/go.mod", "github.com/apache/rocketmq-client-go/v2")
+        | locked(proxy, "rocketmq-proxy")
+        | locked(proxy, "rocketmq-client-java")
+        | locked("requirements/grpc.lock", "rocketmq-python-client")
+        | locked("tests/programs/node_producer/package.json", "rocketmq-client-nodejs"),
+        "Spark": locked("requirements/runtime.lock", "pyspark")
+        | locked("requirements/spark-*.lock", "pyspark")
+        | locked("requirements/jars.lock", "delta-storage"),
+    }
+    rows = {
+        line.split("|")[1].strip().partition(" (")[0]: line
+        for line in text_of(ROOT / "README.md").splitlines()
+        if line.startswith("| ")
+    }
+    assert {what: set(re.findall(r"\d+\.\d+\.\d+", rows[what])) for what in started} == started

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from halfop.ending.plan import ROLLBACK
 from halfop.frame.errors import UsageError
-from halfop.rocketmq.frames import read_json
+from halfop.rocketmq.frames import read_json, signature
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.requests import GetMaxOffset
 from halfop.rocketmq.wire import remote as remote_module
@@ -351,10 +351,12 @@ def test_the_signature_is_that_of_rocketmqs_own_test() -> None:
     assert (with_token["SecurityToken"], with_token["Signature"]) == ("etM", signed["Signature"])
 
 
-def test_the_mark_of_a_query_by_unique_key_is_not_signed() -> None:
+def test_the_mark_of_a_query_by_unique_key_is_signed_by_newer_clients_alone() -> None:
     marked = Credentials("R", "12345678").signed({"key": "k", "_UNIQUE_KEY_QUERY": "true"})
     plain = Credentials("R", "12345678").signed({"key": "k"})
     assert marked == {**plain, "_UNIQUE_KEY_QUERY": "true"}
+    signed = [signature(b"12345678", {"key": "k", "_UNIQUE_KEY_QUERY": "true"}, b"", version) for version in (399, 400)]
+    assert signed == [signature(b"12345678", {"key": key}, b"", 400) for key in ("k", "truek")]
 
 
 def test_credentials_from_the_environment() -> None:

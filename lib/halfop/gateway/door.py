@@ -7,15 +7,9 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import yaml
 
 from halfop.frame.errors import UsageError
-from halfop.gateway.core.clients import Account, Accounts
 from halfop.rocketmq.frames import FRAME_ROOM
 from halfop.rocketmq.names import is_legal
 from halfop.rocketmq.wire.remoting import endpoint
@@ -165,56 +159,3 @@ def room_for(connections: int) -> int:
 
 def _number(limit: int) -> float:
     return float("inf") if limit == resource.RLIM_INFINITY else limit
-
-
-# ---- accounts ----
-
-
-_KNOWN = {"accessKey", "secretKey", "admin", "defaultTopicPerm", "topicPerms", "defaultGroupPerm", "groupPerms"}
-_RIGHTS = {"DENY": frozenset[str](), "PUB": frozenset({"PUB"}), "SUB": frozenset({"SUB"})}
-_RIGHTS["ANY"] = _RIGHTS["PUB|SUB"] = _RIGHTS["SUB|PUB"] = frozenset({"PUB", "SUB"})
-
-
-def read_accounts(path: str) -> Accounts:
-    """The accounts of a file. Raises UsageError if it is not as RocketMQ's plain_acl.yml."""
-    try:
-        read = yaml.safe_load(Path(path).read_bytes())
-        entries = read["accounts"]
-        accounts = [_account(entry) for entry in entries]
-    except OSError as error:
-        raise UsageError(f"gateway.acl_file {path}: {error.strerror}; expected a YAML file of accounts") from error
-    except (yaml.YAMLError, RecursionError, LookupError, TypeError, AttributeError, ValueError) as error:
-        expected = "expected `accounts:` with accessKey, secretKey, admin, defaultTopicPerm, topicPerms"
-        raise UsageError(f"gateway.acl_file {path}: {error}; {expected}") from error
-    if read.get("globalWhiteRemoteAddresses"):
-        raise UsageError(f"gateway.acl_file {path}: no globalWhiteRemoteAddresses here: give each client a key")
-    return Accounts({account.access_key: account for account in accounts})
-
-
-def _account(entry: Mapping[str, Any]) -> Account:
-    if unknown := set(entry) - _KNOWN:
-        raise ValueError(f"{', '.join(sorted(unknown))}: not supported")
-    permissions = dict(_permission(each) for each in entry.get("topicPerms") or ())
-    otherwise = _RIGHTS[_scalar(entry.get("defaultTopicPerm", "DENY")).upper()]
-    secret = _text(entry, "secretKey").encode()
-    return Account(_text(entry, "accessKey"), secret, entry.get("admin", False) is True, otherwise, permissions)
-
-
-def _text(entry: Mapping[str, Any], name: str) -> str:
-    if entry[name] in (None, ""):
-        raise ValueError(f"{name} is empty")
-    return _scalar(entry[name])
-
-
-def _scalar(value: object) -> str:
-    if isinstance(value, list | dict | set):  # with references to others its text has no bound
-        raise ValueError("a list or a mapping where a text belongs")
-    return str(value)
-
-
-def _permission(given: object) -> tuple[str, frozenset[str]]:
-    text = _scalar(given)
-    topic, equals, right = text.partition("=")
-    if not equals:
-        raise ValueError(f"{text}: expected topic=PUB, SUB, PUB|SUB or DENY")
-    return topic.strip(), _RIGHTS[right.strip().upper()]

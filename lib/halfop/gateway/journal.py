@@ -14,7 +14,7 @@ import orjson
 
 from halfop.frame.errors import UsageError
 from halfop.gateway.core.clients import Client
-from halfop.gateway.core.effects import EndTaken, Instant, RefusedRequest
+from halfop.gateway.core.effects import AccountShown, EndTaken, Instant, RefusedRequest
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import RequestCode
 
@@ -81,6 +81,10 @@ class Trail:
         """Writes that an END_TRANSACTION or an administration was refused."""
         about = {"accepted": False, "code": int(refused.code), "remark": refused.remark[:_LONGEST]}
         self._write(_name(refused.request.code), at, about | _named(refused.request) | _by(refused.client))
+
+    def shown(self, shown: AccountShown, at: datetime) -> None:
+        """Writes that a client was shown an account."""
+        self._write(_name(shown.request.code), at, {"accepted": True, "shown": shown.account, **_by(shown.client)})
 
     def administered(self, what: str, at: datetime, **about: object) -> None:
         """Writes what was done to the gateway itself."""

@@ -18,6 +18,7 @@ import uvloop
 
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.summary import Summary
+from halfop.gateway.account_files import read_accounts
 from halfop.gateway.core.core import Core
 from halfop.gateway.core.reads import Description
 from halfop.gateway.door import (
@@ -25,7 +26,6 @@ from halfop.gateway.door import (
     bound,
     listening_at,
     load_certificate,
-    read_accounts,
     resolved,
     room_for,
     shown,

@@ -14,9 +14,10 @@ from datetime import datetime
 
 from halfop.frame.errors import TransientError
 from halfop.gateway.connections import Calls, Channel, Connections
-from halfop.gateway.core.clients import Client, Refused
+from halfop.gateway.core.clients import Client
 from halfop.gateway.core.core import Core
 from halfop.gateway.core.effects import (
+    AccountShown,
     AddTopic,
     Answer,
     AppendEnd,
@@ -30,8 +31,10 @@ from halfop.gateway.core.effects import (
     Note,
     Read,
     RefusedRequest,
+    Seldom,
 )
 from halfop.gateway.core.reads import no_route
+from halfop.gateway.core.refusals import Refused
 from halfop.gateway.journal import Refusals, Trail
 from halfop.gateway.log.log import Log
 from halfop.gateway.namesrv import Upstream
@@ -107,14 +110,14 @@ class Server:
                 case _:
                     self._do_seldom(effect, now)
 
-    def _do_seldom(self, effect: EndTaken | RefusedRequest | Note | AddTopic | Read | FindRoute, now: Instant) -> None:
+    def _do_seldom(self, effect: Seldom, now: Instant) -> None:
         match effect:
             case EndTaken():
                 self._trail.end(effect, now.at)
+            case AccountShown():
+                self._trail.shown(effect, now.at)
             case RefusedRequest():
-                self._refusals.put(effect, now)
-                if effect.is_audited:
-                    self._trail.refused(effect, now.at)
+                self._note_refusal(effect, now)
             case Note():
                 self.deliveries.put(effect.row)
             case AddTopic():
@@ -123,6 +126,11 @@ class Server:
                 self._read(effect)
             case FindRoute():
                 self._find_route(effect)
+
+    def _note_refusal(self, refused: RefusedRequest, now: Instant) -> None:
+        self._refusals.put(refused, now)
+        if refused.is_audited:
+            self._trail.refused(refused, now.at)
 
     def _send(self, client: Client, frame: bytes) -> None:
         channel = self.connections.get(client)

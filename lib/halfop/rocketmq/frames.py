@@ -219,12 +219,14 @@ def _packed(text: str, width: Struct) -> bytes:
     return width.pack(len(content)) + content
 
 
-_UNSIGNED = ("Signature", "_UNIQUE_KEY_QUERY")  # brokers leave it out, too
+_V4_9_3 = 399  # clients up to it add `_UNIQUE_KEY_QUERY` after they have signed
+_UNSIGNED, _UNSIGNED_THEN = ("Signature",), ("Signature", "_UNIQUE_KEY_QUERY")
 
 
-def signature(secret: bytes, fields: Mapping[str, str], body: bytes) -> str:
-    """Returns the signature of a request: HMAC-SHA1 over the values, by name, and the body."""
-    content = "".join([fields[name] for name in sorted(fields) if name not in _UNSIGNED]).encode() + body
+def signature(secret: bytes, fields: Mapping[str, str], body: bytes, version: int) -> str:
+    """Returns the signature of a request by a client of the version: HMAC-SHA1 of the values, by name, and the body."""
+    unsigned = _UNSIGNED_THEN if version <= _V4_9_3 else _UNSIGNED
+    content = "".join([fields[name] for name in sorted(fields) if name not in unsigned]).encode() + body
     return base64.b64encode(hmac.digest(secret, content, "sha1")).decode()
 
 

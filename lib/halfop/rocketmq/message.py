@@ -164,6 +164,7 @@ FLAGS = COMPRESSED | _TYPE_MASK
 _LZ4, _ZSTD = 0x100, 0x200
 # A few compressed bytes can stand for any number; a broker takes 4 MiB as they come.
 _MOST_BYTES = 128 << 20
+_PIECE = 1 << 18  # Arrow sets so much memory aside before it reads
 
 
 def decompressed(body: bytes, sys_flag: int) -> bytes | None:
@@ -186,8 +187,10 @@ def _inflated(body: bytes) -> bytes:
 def _by(codec: str) -> Callable[[bytes], bytes]:
     def undo(body: bytes) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-            content: bytes = stream.read(_MOST_BYTES + 1)
-        return content
+            content = bytearray()
+            while len(content) <= _MOST_BYTES and (piece := stream.read(_PIECE)):
+                content += piece
+        return bytes(content)
 
     return undo
 

@@ -151,6 +151,8 @@ class RequestCode(_Code):
     QUERY_CONSUME_QUEUE = 321
     RESUME_CHECK_HALF_MESSAGE = 323
     GET_TOPIC_CONFIG = 351
+    AUTH_GET_USER = 3004
+    AUTH_GET_ACL = 3009
 
 
 class AnswerCode(_Code):

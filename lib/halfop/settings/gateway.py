@@ -84,7 +84,8 @@ class GatewaySettings(Section):
     )
     acl_file: str | None = Field(
         default=None,
-        description="The file of accounts (YAML, as RocketMQ's plain_acl.yml). null: clients need no signature.",
+        description="The file of accounts: RocketMQ's plain_acl.yml, or what mqadmin's listUser and listAcl print. "
+        "null: clients need no signature.",
     )
     certificate: str | None = Field(
         default=None, description="The file of its certificate (PEM). null: connections are not encrypted."

@@ -14,7 +14,7 @@ from halfop.columns.keys import Key
 from halfop.ending import plan as ending
 from halfop.erasure import plan as erasure
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.gateway.door import read_accounts
+from halfop.gateway.account_files import read_accounts
 from halfop.settings.load import load_settings
 
 from support.fuzzed.target import SHARED, Draws, Target, as_file
@@ -44,6 +44,15 @@ _ACL = b"""accounts:
       - g=SUB
   - {accessKey: &a ops, secretKey: *a, admin: true}
 """
+_PRINTED = b"""#UserName  #Password  #UserType  #UserStatus
+shop  12345678  Normal  enable
+ops  12345678  Super  disable
+get user from 10.0.0.1:10911 success.
+#Subject  #PolicyType  #Resource  #Actions  #SourceIp  #Decision
+User:shop  Custom  Topic:orders*  [Pub, Sub]  [10.0.0.0/8, 10.1.0.1]  Allow
+User:shop  Default  *  [All]  null  Deny
+User:ops
+"""
 
 
 def _accounts() -> Iterator[bytes]:
@@ -51,6 +60,7 @@ def _accounts() -> Iterator[bytes]:
     yield b"globalWhiteRemoteAddresses: [10.0.0.*]\n" + _ACL
     yield b"accounts:\n- accessKey: 2025-06-15 15:06:40.1 +2:00\n  secretKey: !!binary aGk=\n"
     yield b"a: &a {accessKey: x, secretKey: .inf}\naccounts:\n- <<: *a\n  admin: 0o7\n- ? [1]\n  : 0x_1f\n"
+    yield _PRINTED
 
 
 # ---- settings ----

@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 import orjson
-from halfop.gateway.core.clients import Account, Accounts, Refused
+from halfop.gateway.core.accounts import ANY, PUB, SUB, TOPIC, Account, Accounts, Entry, ordered
 from halfop.gateway.core.effects import Read, RefusedRequest
+from halfop.gateway.core.refusals import Refused
 from halfop.gateway.journal import Refusals
 from halfop.rocketmq import requests as r
 from halfop.rocketmq import tool_requests
@@ -65,7 +66,7 @@ def frames(content: bytes) -> None:
 def _comes_back(frame: Frame) -> None:
     (again,) = Splitter(4 * MOST).feed(frame.packed())
     assert again._replace(language=frame.language) == frame
-    signature(b"secret", frame.fields, frame.body)
+    signature(b"secret", frame.fields, frame.body, frame.version)
     for kind in _BY_CODE.get(frame.code, ()):
         with suppress(BadHeader):
             header = kind.read(frame.fields)
@@ -150,7 +151,8 @@ def _game() -> Game:
 
 
 _KEYS = Credentials("access", "secret")
-_ACCOUNTS = Accounts({"access": Account("access", b"secret", False, frozenset({"PUB"}), {"t": frozenset({"SUB"})})})
+_ENTRIES = ordered([Entry(ANY, "", True, frozenset({PUB})), Entry(TOPIC, "t", False, frozenset({SUB}))])
+_ACCOUNTS = Accounts({"access": Account("access", b"secret", _ENTRIES)})
 
 
 # ---- answers of servers ----

@@ -38,10 +38,10 @@ def asked(address: str) -> Iterator[Broker]:
         yield broker
 
 
-def raw(address: str) -> socket.socket:
-    """A connection of which the test writes each byte."""
+def raw(address: str, source: str = "127.0.0.1") -> socket.socket:
+    """A connection of which the test writes each byte; `source` is its own address."""
     host, _, number = address.rpartition(":")
-    return socket.create_connection((host, int(number)), SECONDS)
+    return socket.create_connection((host, int(number)), SECONDS, (source, 0))
 
 
 def free() -> int:

@@ -8,6 +8,8 @@ from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
+from halfop.gateway.core.accounts import PUB, Account, Entry
+from halfop.gateway.core.accounts import TOPIC as TOPICS
 from halfop.gateway.core.clients import Client
 from halfop.gateway.core.core import Core
 from halfop.gateway.core.effects import (
@@ -42,7 +44,7 @@ from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.properties import packed
 from halfop.rocketmq.requests import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE, EndTransaction, SendMessageV2
 from halfop.rocketmq.store.consumequeue import Unit
-from halfop.rocketmq.wire.remoting import Credentials
+from halfop.rocketmq.wire.remoting import VERSION, Credentials
 from halfop.settings.model import Settings
 
 from support.gateway.gateway_log import BORN_MS, CLIENT, HOST
@@ -51,6 +53,11 @@ GROUP, TOPIC = "pg", "orders"
 BROKER = Description("gw", "halfop", "10.0.0.2:10911", "id", False, HOST)
 _OP_BYTES = 200
 _KINDS = {"COMMIT": COMMIT_TYPE, "ROLLBACK": ROLLBACK_TYPE, None: NOT_TYPE}
+
+
+def account(key: str, *topics: str, secret: bytes = b"secret", actions: Iterable[str] = (PUB,)) -> Account:
+    """An account that may do the actions on the topics, and nothing else."""
+    return Account(key, secret, tuple(Entry(TOPICS, topic, False, frozenset(actions)) for topic in topics))
 
 
 class MemoryLog:
@@ -221,7 +228,8 @@ class Game:
     def asks(self, client: Client, header: Any, body: bytes = b"", one_way: bool = False) -> Frame:
         """A request of a client; returns it."""
         fields = header.fields() if self.credentials is None else self.credentials.signed(header.fields(), body)
-        request = Frame(header.code, ONE_WAY if one_way else 0, next(self._opaques), fields, body=body)
+        flag = ONE_WAY if one_way else 0
+        request = Frame(header.code, flag, next(self._opaques), fields, body=body, version=VERSION)
         self.do(self.core.request(client, request, self.now))
         return request
 

@@ -7,7 +7,9 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
@@ -29,8 +31,14 @@ public final class GrpcProducer {
 
     public static void main(String[] args) throws Exception {
         ClientServiceProvider provider = ClientServiceProvider.loadService();
-        ClientConfiguration configuration = ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(false)
-            .setRequestTimeout(Duration.ofSeconds(5)).build();
+        ClientConfigurationBuilder configured = ClientConfiguration.newBuilder().setEndpoints(args[0]).enableSsl(false)
+            .setRequestTimeout(Duration.ofSeconds(5));
+        String access = System.getenv("ROCKETMQ_ACCESS_KEY");
+        if (access != null) {
+            String secret = System.getenv("ROCKETMQ_SECRET_KEY");
+            configured.setCredentialProvider(new StaticSessionCredentialsProvider(access, secret));
+        }
+        ClientConfiguration configuration = configured.build();
         Producer producer = provider.newProducerBuilder().setClientConfiguration(configuration).setTopics(args[1])
             .setTransactionChecker(GrpcProducer::answer).build();
         try (FileWriter truth = new FileWriter(args[3])) {

@@ -20,4 +20,4 @@ lock() { # NAME WHAT POM [MAVEN OPTION …]
 for version in 5.3.3 4.9.7; do
     lock "${version%%.*}" "RocketMQ $version" pom.xml -Drocketmq.version=$version
 done
-lock proxy "RocketMQ's proxy, mqadmin 5.5.0 and gRPC client" pom-proxy.xml
+lock proxy "RocketMQ 5.5.0 with its proxy, mqadmin and gRPC client" pom-proxy.xml

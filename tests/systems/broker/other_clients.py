@@ -1,4 +1,4 @@
-"""Clients other than Java's remoting one: by gRPC those of Java and Python, by Apache's proxy 5.5.0; and Go's."""
+"""Clients other than Java's remoting one: by gRPC those of Java, Python and Node.js, by Apache's proxy; and Go's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.fetched import fetching, packages
+from support.fetched import fetching, packages, same
 from support.gateway.clients import free
 from support.places import ROOT
 
@@ -36,13 +36,13 @@ def _jars() -> Path:
 class Proxy:
     """A proxy whose clients come to `endpoints`; it can be killed, and started again. Its folder is `home`."""
 
-    def __init__(self, home: Path, namesrv: str) -> None:
+    def __init__(self, home: Path, namesrv: str, own: Mapping[str, object]) -> None:
         number = free()
         self.endpoints, self._home, self._number = f"127.0.0.1:{number}", home, number
         # as docs/gateway.md has it, but on loopback alone and with faster heartbeats
         config: dict[str, object] = {"proxyMode": "CLUSTER", "rocketMQClusterName": "halfop", "namesrvAddr": namesrv}
         config |= {"grpcServerPort": number, "remotingListenPort": free(), "localServeAddr": "127.0.0.1"}
-        config |= {"transactionHeartbeatPeriodSecond": 2, "enablePrintJstack": False}
+        config |= {"transactionHeartbeatPeriodSecond": 2, "enablePrintJstack": False, **own}
         (home / "conf").mkdir(parents=True)
         (home / "conf/rmq-proxy.json").write_text(json.dumps(config))
         self.start()
@@ -74,9 +74,9 @@ class Proxy:
 
 
 @contextmanager
-def proxy(home: Path, namesrv: str) -> Iterator[Proxy]:
-    """A proxy that runs while the block does."""
-    running = Proxy(home, namesrv)
+def proxy(home: Path, namesrv: str, **own: object) -> Iterator[Proxy]:
+    """A proxy that runs while the block does, with settings of its own."""
+    running = Proxy(home, namesrv, own)
     try:
         yield running
     finally:
@@ -130,6 +130,10 @@ class Sender:
                 raise RuntimeError(f"a producer has not sent {sent} messages:\n{self._out.read_text()[-3000:]}")
             time.sleep(0.05)
 
+    def said(self) -> str:
+        """What it has written to its standard output and error."""
+        return self._out.read_text()
+
     def kill(self) -> None:
         """SIGKILL: it says no goodbye."""
         self._process.kill()
@@ -142,8 +146,11 @@ class Sender:
 
 @contextmanager
 def sender(language: str, home: Path, topic: str, address: str, plans: Sequence[str] = ()) -> Iterator[Sender]:
-    """A producer that sends messages with these plans: "java" or "python" to a proxy, "go" to a name server."""
-    command = {"java": _java, "python": _python, "go": _go}[language](home)
+    """A producer that sends messages with these plans: "java", "python", "node" to a proxy, "go" to a name server.
+
+    Those to a proxy sign with the environment's ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY.
+    """
+    command = {"java": _java, "python": _python, "node": _node, "go": _go}[language](home)
     running = Sender(home, command, topic, address, plans)
     try:
         yield running
@@ -160,6 +167,23 @@ def _java(home: Path) -> list[str]:
 
 def _python(home: Path) -> list[str]:
     return [sys.executable, str(ROOT / "tests/programs/grpc_producer.py")]
+
+
+def _node(home: Path) -> list[str]:
+    """The program beside what it needs; package-lock.json has the hash of each package."""
+    source, node, npm = ROOT / "tests/programs/node_producer", shutil.which("node"), shutil.which("npm")
+    if node is None or npm is None:
+        pytest.skip("needs node and npm, for RocketMQ's Node.js client")
+    with fetching("node") as folder:
+        lock, installed = source / "package-lock.json", folder / "installed.json"
+        if not same(lock, installed):
+            for each in (lock, source / "package.json"):
+                shutil.copy(each, folder)
+            install = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+            checked("fetching the Node.js client", *install, folder=folder)
+            shutil.copy(lock, installed)
+        shutil.copy(source / "producer.js", folder)
+    return [node, str(folder / "producer.js")]
 
 
 def _go(home: Path) -> list[str]:

@@ -39,8 +39,10 @@ tls.client.trustCertPath={TLS}/ca.pem
 """
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_transactions_end_as_their_producer_says(warehouse: KernelWarehouse, tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize("version", [4, 5, "proxy"])
+def test_transactions_end_as_their_producer_says(
+    warehouse: KernelWarehouse, tmp_path: Path, version: int | str
+) -> None:
     plans = [Plan("orders", answers) for answers in ("C", "R", "UC", "UR", "UUC") * 12]
     plans += [Plan("orders", "C", body=8192), Plan("orders", "UC", body=8192)]
     with (

@@ -12,6 +12,7 @@ from halfop.gateway.log.log import StoreForm
 from halfop.gateway.producer import Producer
 from halfop.rocketmq.message import host_bytes, message_id
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.wire.remoting import Credentials
 from support.gateway.clients import nothing
 from support.gateway.gateway_log import QUEUES, Waiting, uniq
 from support.gateway.gateways import NAME, RunningGateway, gateway
@@ -115,3 +116,32 @@ def test_what_was_removed_is_not_merely_no_message(operated: Operated) -> None:
 def test_consumers_are_sent_to_the_tables(operated: Operated) -> None:
     assert "a gateway has no consumers" in operated.mqadmin("consumerProgress", "-g", "readers")
     assert "Exception" not in operated.mqadmin("consumerProgress")
+
+
+ACCOUNTS = """
+#UserName         #Password               #UserType               #UserStatus
+owner             secret-of-owner         Super                   enable
+reader            secret-of-reader        Normal                  enable
+#Subject          #PolicyType  #Resource               #Actions              #SourceIp                 #Decision
+User:reader       Custom      Topic:orders            [Sub]                 null                      Allow
+"""
+
+
+def test_an_operator_with_a_key_sees_what_it_may(tmp_path: Path) -> None:
+    """Tools newer than 4.9.3 sign a field of a search, too."""
+    (tmp_path / "accounts").write_text(ACCOUNTS)
+    owner, reader = (Credentials(name, f"secret-of-{name}") for name in ("owner", "reader"))
+    with gateway(tmp_path / "gateway", "--set", f"gateway.acl_file={tmp_path}/accounts") as running:
+        mqadmin = MqAdmin(tmp_path, running.address)
+        with Producer(running.address, "payers", nothing, owner) as producer:
+            sent = producer.send("orders", b"x")
+        assert "no account of this gateway has signed the request" in mqadmin("topicList")
+        mqadmin.signs(reader)
+        found = mqadmin("queryMsgByUniqueKey", "-t", "orders", "-i", sent.transaction_id)
+        assert "END_OUTCOME=OPEN" in found
+        where = "-b", running.address
+        assert "only an admin is shown an account" in mqadmin("getUser", *where, "-u", "owner")
+        mqadmin.signs(owner)
+        user, acl = mqadmin("getUser", *where, "-u", "reader"), mqadmin("getAcl", *where, "-s", "User:reader")
+    assert re.search(r"^reader +secret-of-reader +Normal +enable", user, re.MULTILINE)
+    assert re.search(r"^User:reader +Custom +TOPIC:orders +\[SUB\] ", acl, re.MULTILINE)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings
 from halfop.warehouse.kernel import KernelWarehouse
 from support.gateway.gateways import gateway
 
@@ -102,3 +104,93 @@ def test_transactions_by_go_end_as_their_producer_means(warehouse: KernelWarehou
     check_all_as_meant(warehouse, "by-go", go, plans)
     outcomes = Counter(row["outcome"] for row in warehouse.read("check_deliveries").collect())
     assert outcomes["SENT"] == outcomes["ANSWERED"] + outcomes["UNKNOWN"] == 50
+
+
+@pytest.mark.timeout(900)
+def test_two_proxies_before_one_gateway(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    """A client that is away is answered for by one of its group at the other proxy.
+
+    Proxies tell each other of consumers alone, by DefaultHeartBeatSyncerTopic: nothing is sent there.
+    """
+    with (
+        gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
+        proxy(tmp_path / "one", running.address) as one,
+        proxy(tmp_path / "two", running.address) as two,
+        sender("node", tmp_path / "node", "by-node", one.endpoints, MIXED) as node,
+        sender("python", tmp_path / "python", "by-python", two.endpoints, MIXED[:100]) as python,
+        sender("java", tmp_path / "java", "by-java", one.endpoints, ["UC"] * 20) as java,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        java.wait_for(20)
+        java.kill()
+        with sender("java", tmp_path / "again", "by-java", two.endpoints):
+            sending = [pool.submit(node.wait_for, len(MIXED)), pool.submit(python.wait_for, 100)]
+            follow(warehouse, running.address, sending, 300)
+        for each in (node, python):
+            each.end()
+        assert "refused" not in running.log.read_text()
+    check_all_as_meant(warehouse, "by-node", node)
+    check_all_as_meant(warehouse, "by-python", python, MIXED[:100])
+    check_all_as_meant(warehouse, "by-java", java, ["UC"] * 20)
+    assert warehouse.read("trans_check_max_time").count() == 0
+
+
+ACCOUNTS = """
+#UserName         #Password               #UserType               #UserStatus
+proxy             secret-of-proxy         Super                   enable
+sender            secret-of-sender        Normal                  enable
+lander            secret-of-lander        Normal                  enable
+#Subject          #PolicyType  #Resource               #Actions              #SourceIp                 #Decision
+User:sender       Custom      Topic:by-*              [Pub]                 [127.0.0.0/8]             Allow
+User:sender       Custom      Topic:by-nobody         [Pub]                 null                      Deny
+User:lander       Custom      Topic:*                 [Sub, Get]            null                      Allow
+User:lander       Custom      Group:TOOLS_CONSUMER    [Sub]                 null                      Allow
+"""
+# a proxy that lets its clients do what their accounts may, which it asks the gateway for
+AUTH = "org.apache.rocketmq.auth"
+CHECKS = {
+    "enableAclRpcHookForClusterMode": True,
+    "innerClientAuthenticationCredentials": '{"accessKey":"proxy","secretKey":"secret-of-proxy"}',
+    "authenticationEnabled": True,
+    "authenticationProvider": f"{AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider",
+    "authorizationEnabled": True,
+    "authorizationProvider": f"{AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": "org.apache.rocketmq.proxy.auth.ProxyAuthorizationMetadataProvider",
+}
+
+
+@pytest.mark.timeout(900)
+def test_accounts_through_a_proxy(warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "accounts.txt").write_text(ACCOUNTS)
+    given, plans = [*options(), "--set", f"gateway.acl_file={tmp_path}/accounts.txt"], MIXED[:100]
+    with (
+        gateway(tmp_path / "gateway", *given, warehouse=warehouse.root) as running,
+        proxy(tmp_path / "proxy", running.address, **CHECKS) as front,
+        ExitStack() as opened,
+        ThreadPoolExecutor(3) as pool,
+    ):
+
+        def started(name: str, language: str, topic: str, *sent: str) -> Sender:
+            return opened.enter_context(sender(language, tmp_path / name, topic, front.endpoints, sent))
+
+        sign_as(monkeypatch, "sender", "wrong")
+        stranger = started("stranger", "java", "by-java", "C")
+        sign_as(monkeypatch, "sender", "secret-of-sender")
+        outside = started("outside", "java", "by-nobody", "C")
+        senders = {each: started(each, each, f"by-{each}", *plans) for each in ("java", "python", "node")}
+        sign_as(monkeypatch, "lander", "secret-of-lander")  # a landing's tasks take their key from there
+        lander = RemotingSettings(credentials=Credentials.from_environment())
+        follow(warehouse, running.address, [pool.submit(each.wait_for, 100) for each in senders.values()], 300, lander)
+        for each in senders.values():
+            each.end()
+        for refused, why in ((stranger, "check signature failed"), (outside, "has no permission")):
+            assert (refused.tries(), why in refused.said()) == ([], True)
+    for language, each in senders.items():
+        check_all_as_meant(warehouse, f"by-{language}", each, plans)
+
+
+def sign_as(monkeypatch: pytest.MonkeyPatch, key: str, secret: str) -> None:
+    """Gives what is started from now on these keys."""
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", key)
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", secret)

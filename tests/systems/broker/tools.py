@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from halfop.rocketmq.wire.remoting import Credentials
+
 from systems.broker.real_broker import fetched, java
 
 _JVM = ["-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
@@ -22,6 +24,12 @@ class MqAdmin:
 
     def __init__(self, home: Path, namesrv: str) -> None:
         self._home, self._namesrv, self._jars = home, namesrv, jars()
+
+    def signs(self, key: Credentials) -> None:
+        """Signs what it asks from now on."""
+        (self._home / "conf").mkdir(exist_ok=True)
+        text = f"accessKey: {key.access_key}\nsecretKey: {key.secret_key}\n"
+        (self._home / "conf/tools.yml").write_text(text)
 
     def __call__(self, *arguments: str) -> str:
         """What it prints, errors as well."""

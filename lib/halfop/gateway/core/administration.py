@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import orjson
 
-from halfop.gateway.core.clients import Account, Client, Producers, Refused, header_of
+from halfop.gateway.core.accounts import CLUSTER, GET, Account, check_may
+from halfop.gateway.core.clients import Client, Producers
 from halfop.gateway.core.effects import Counts, Instant, LogView
 from halfop.gateway.core.rates import Rates
-from halfop.gateway.core.reads import Description, check_reader, topic_of
+from halfop.gateway.core.reads import Description, topic_of
+from halfop.gateway.core.refusals import Refused, header_of
 from halfop.gateway.core.transactions import Terms
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.message import host_text, store_ms_of
@@ -82,7 +84,7 @@ class Administration:
 
     def _offsets(self, request: Frame, account: Account | None) -> bytes:
         name = header_of(GetTopicStatsInfo, request).topic
-        check_reader(account, name)
+        check_may(account, name, GET)
         topic = topic_of(name, self._terms)
         if topic is None:
             raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
@@ -104,7 +106,7 @@ class Administration:
     # ---- clients ----
 
     def _connections(self, request: Frame, account: Account | None) -> bytes:
-        check_reader(account, "")
+        check_may(account, self._broker.cluster, GET, kind=CLUSTER)
         group = header_of(GetProducerConnectionList, request).producer_group
         if group not in self._producers:
             raise Refused(AnswerCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")

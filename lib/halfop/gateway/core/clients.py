@@ -1,74 +1,15 @@
-"""Clients of a gateway: what each may do (RocketMQ's ACL 1.0), which producer groups it is of, how it is refused."""
+"""Clients of a gateway, and which producer groups each is of."""
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from halfop.rocketmq.frames import Frame, signature
-from halfop.rocketmq.names import PROXY_CLIENT, AnswerCode
-from halfop.rocketmq.requests import BadHeader, H
+from halfop.gateway.core.accounts import PUB, Account
+from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.names import PROXY_CLIENT
 
-_SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
 _MOST_GROUPS = 100  # of a client
-
-
-class Refused(Exception):
-    """A request that is answered with an error, as a broker answers it: the code and the remark."""
-
-    def __init__(self, code: int, remark: str) -> None:
-        self.code, self.remark = code, remark
-        super().__init__(f"{code} {remark}")
-
-
-def header_of(kind: type[H], request: Frame) -> H:
-    """Returns the request's header. Raises Refused if a field is missing, or no number."""
-    try:
-        return kind.read(request.fields)
-    except BadHeader as error:
-        raise Refused(AnswerCode.SYSTEM_ERROR, str(error)) from error
-
-
-@dataclass(frozen=True)
-class Account:
-    """The rights of a key's owner; an admin may do all."""
-
-    access_key: str
-    secret: bytes = field(repr=False)
-    admin: bool
-    otherwise: frozenset[str]
-    topics: Mapping[str, frozenset[str]]
-
-    def may(self, right: str, topic: str) -> bool:
-        """Returns whether the account has the right (PUB or SUB) to the topic."""
-        return self.admin or right in self.topics.get(topic, self.otherwise)
-
-    def check(self, right: str, topic: str) -> None:
-        """Raises Refused if the account has no such right (PUB or SUB) to the topic."""
-        if not self.may(right, topic):
-            raise Refused(AnswerCode.NO_PERMISSION, f"account {self.access_key} has no {right} on topic {topic}")
-
-
-@dataclass(frozen=True)
-class Accounts:
-    """All accounts by access key."""
-
-    known: Mapping[str, Account]
-
-    def of(self, request: Frame) -> Account:
-        """The account that has signed the request. Raises Refused if none has."""
-        fields = request.fields
-        account = self.known.get(fields.get(_ACCESS_KEY, ""))
-        secret = account.secret if account else b"no account"  # as much work for an unknown key
-        expected = signature(secret, fields, request.body).encode()
-        if not hmac.compare_digest(expected, fields.get(_SIGNATURE, "").encode()) or account is None:
-            raise Refused(AnswerCode.NO_PERMISSION, "no account of this gateway has signed the request")
-        return account
-
-
-# ---- clients and their groups ----
 
 
 class Client:
@@ -97,7 +38,7 @@ class Client:
 
     def may_send(self, topic: str) -> bool:
         """Returns whether the client may send to the topic, and so may see the messages of its group there."""
-        return self.account is None or self.account.may("PUB", topic)
+        return self.account is None or self.account.may(topic, PUB)
 
 
 class Producers:

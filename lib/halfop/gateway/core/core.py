@@ -14,9 +14,11 @@ from random import Random
 
 import orjson
 
+from halfop.gateway.core.accounts import PUB, Accounts, account_shown, check_may
 from halfop.gateway.core.administration import RunningState
-from halfop.gateway.core.clients import Accounts, Client, Producers, Refused, header_of
+from halfop.gateway.core.clients import Client, Producers
 from halfop.gateway.core.effects import (
+    AccountShown,
     AddTopic,
     Answer,
     AppendEnd,
@@ -34,6 +36,7 @@ from halfop.gateway.core.lookups import Lookups
 from halfop.gateway.core.messages import Ended, Half, Topic
 from halfop.gateway.core.questions import Manner, Questions
 from halfop.gateway.core.reads import Description
+from halfop.gateway.core.refusals import Refused, header_of
 from halfop.gateway.core.transactions import (
     Answers,
     Terms,
@@ -60,6 +63,8 @@ from halfop.settings.model import Settings
 _MOST_TOPICS = 10_000
 _LONGEST_REMARK = 1000  # of an answer, as check_deliveries has it
 _LONGEST_PAUSE = 1.0  # seconds between two ticks that count
+_OF_ACCOUNTS = (RequestCode.AUTH_GET_USER, RequestCode.AUTH_GET_ACL)
+_AUDITED = (RequestCode.END_TRANSACTION, *_OF_ACCOUNTS)
 
 
 class Core:
@@ -91,6 +96,7 @@ class Core:
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
+            **dict.fromkeys(_OF_ACCOUNTS, self._account),
             **self._lookups.handlers,
         }
 
@@ -101,7 +107,7 @@ class Core:
         if request.flag & ANSWER:
             return ()
         try:
-            client.account = self.accounts.of(request) if self.accounts else None
+            client.account = self.accounts.of(request, client.address) if self.accounts else None
             handler = self._handlers.get(request.code)
             if handler is None:
                 raise Refused(AnswerCode.NOT_SUPPORTED, f" request type {request.code} not supported")
@@ -114,7 +120,7 @@ class Core:
     def refuse(self, client: Client, request: Frame, error: Refused) -> Effects:
         """Answers a request with an error."""
         self.counts.refuse(request.code, error.code)
-        is_audited = request.code == RequestCode.END_TRANSACTION or request.code not in self._handlers
+        is_audited = request.code in _AUDITED or request.code not in self._handlers
         told = RefusedRequest(client, request, error.code, error.remark, is_audited)
         return told, *answer(client, request, request.answer(error.code, remark=error.remark))
 
@@ -176,8 +182,7 @@ class Core:
             if self._limits.traces and sends_trace(request):
                 return self._drop_trace(client, request)
             raise
-        if client.account is not None:
-            client.account.check("PUB", given.topic)
+        check_may(client.account, given.topic, PUB)
         self._check_room()
         added = () if given.topic in self._log.topics else (self._new_topic(given.topic),)
         if given.group not in client.groups:
@@ -230,8 +235,7 @@ class Core:
         # twice: sends that are refused leave room to end what is open. An end that is lost is asked about
         self._check_unflushed(2 * self._limits.unflushed_bytes)
         half = check_end(asked, self._log.half_at(asked.commit_log_offset), now.ms, self._rules)
-        if client.account is not None:
-            client.account.check("PUB", half.topic)
+        check_may(client.account, half.topic, PUB)
         return (AppendEnd(half, end_of(asked, now.ms), client, request),)
 
     def _unknown(self, client: Client, request: Frame, asked: EndTransaction, now: Instant) -> Effects:
@@ -278,6 +282,12 @@ class Core:
         if group:
             self.producers.remove([group], client)
         return answer(client, request, request.answer(AnswerCode.SUCCESS))
+
+    def _account(self, client: Client, request: Frame, now: Instant) -> Effects:
+        """A proxy that checks its clients itself asks for their accounts."""
+        name, body = account_shown(self.accounts, client.account, request)
+        noted = (AccountShown(client, request, name),) if body else ()
+        return *noted, *answer(client, request, request.answer(AnswerCode.SUCCESS, body=body))
 
     def _check_client(self, client: Client, request: Frame, now: Instant) -> Effects:
         return answer(client, request, request.answer(AnswerCode.SUCCESS))

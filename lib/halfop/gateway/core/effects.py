@@ -218,6 +218,14 @@ class EndTaken(NamedTuple):
     from_check: bool
 
 
+class AccountShown(NamedTuple):
+    """Adds to the audit trail that a client was shown an account, and so perhaps a secret."""
+
+    client: Client
+    request: Frame
+    account: str
+
+
 class Read(NamedTuple):
     """Answers the request by a read that takes long, and may be called in any thread; it may raise Refused.
 
@@ -238,5 +246,6 @@ class FindRoute(NamedTuple):
     topic: str
 
 
-Effect = Answer | Ask | AppendHalf | AppendEnd | AddTopic | Note | RefusedRequest | EndTaken | Read | FindRoute
+Seldom = AddTopic | Note | RefusedRequest | EndTaken | AccountShown | Read | FindRoute
+Effect = Answer | Ask | AppendHalf | AppendEnd | Seldom
 Effects = Sequence[Effect]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from functools import partial
 
-from halfop.gateway.core.clients import Account, Refused, header_of
+from halfop.gateway.core.accounts import GET, SUB, Account, check_may
 from halfop.gateway.core.effects import LogView
-from halfop.gateway.core.reads import Description, check_reader
+from halfop.gateway.core.reads import Description
+from halfop.gateway.core.refusals import Refused, header_of
 from halfop.rocketmq import names
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.message import Message, Place, body_crc
@@ -34,7 +35,7 @@ class Keys:
         is then a message that says so.
         """
         asked = header_of(QueryMessage, request)
-        check_reader(account, asked.topic)
+        check_may(account, asked.topic, SUB, GET)
         most = _MOST_UNIQUE if asked.unique else min(max(asked.max_num, 1), _MOST)
         wanted, times = partial(_is_wanted, asked), (asked.begin_timestamp, asked.end_timestamp)
         # of a committed message its half message is found, too

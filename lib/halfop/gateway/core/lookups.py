@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from halfop.gateway.core.accounts import GET, check_may
 from halfop.gateway.core.administration import Administration, RunningState
-from halfop.gateway.core.clients import Client, header_of
+from halfop.gateway.core.clients import Client
 from halfop.gateway.core.effects import Answer, Effects, FindRoute, Instant, LogView, Read
 from halfop.gateway.core.keys import Keys
 from halfop.gateway.core.pulls import WaitingPulls
 from halfop.gateway.core.reads import Description, Reads, cluster_info, route_of, topic_config
+from halfop.gateway.core.refusals import header_of
 from halfop.gateway.core.transactions import Terms, answer
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import AnswerCode, RequestCode
@@ -63,6 +65,7 @@ class Lookups:
 
     def _topic_config(self, client: Client, request: Frame, now: Instant) -> Effects:
         topic = header_of(GetTopicConfig, request).topic
+        check_may(client.account, topic, GET)
         return answer(client, request, request.answer(AnswerCode.SUCCESS, body=topic_config(topic, self._terms)))
 
     def _cluster(self, client: Client, request: Frame, now: Instant) -> Effects:

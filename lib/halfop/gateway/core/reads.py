@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import orjson
 
-from halfop.gateway.core.clients import Account, Refused, header_of
+from halfop.gateway.core.accounts import GET, GROUP, SUB, Account, check_may
 from halfop.gateway.core.effects import LogView
 from halfop.gateway.core.messages import QueueOffsets, Topic
+from halfop.gateway.core.refusals import Refused, header_of
 from halfop.gateway.core.transactions import Terms, check_topic
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.message import Message
 from halfop.rocketmq.names import GATEWAY_CONFIG, HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode, is_real_topic
 
 _OWN = (HALF_TOPIC, OP_TOPIC)  # clients may read them, and operators ask for their routes
@@ -80,17 +82,19 @@ class Reads:
     # ---- offsets ----
 
     def _max_offset(self, request: Frame, account: Account | None) -> bytes:
-        return _offset(request, self._offsets(request).next)
+        return _offset(request, self._offsets(request, account).next)
 
     def _min_offset(self, request: Frame, account: Account | None) -> bytes:
-        return _offset(request, self._offsets(request).first)
+        return _offset(request, self._offsets(request, account).first)
 
     def _offset_at(self, request: Frame, account: Account | None) -> bytes:
         asked = header_of(r.SearchOffset, request)
+        check_may(account, asked.topic, GET)
         return _offset(request, self._log.offset_at(asked.topic, asked.queue_id, asked.timestamp))
 
-    def _offsets(self, request: Frame) -> QueueOffsets:
+    def _offsets(self, request: Frame, account: Account | None) -> QueueOffsets:
         asked = header_of(r.GetMaxOffset, request)
+        check_may(account, asked.topic, GET)
         return self._log.offsets(asked.topic, asked.queue_id)
 
     # ---- messages ----
@@ -103,13 +107,13 @@ class Reads:
         there = self._log.offsets(topic, asked.queue_id)
         if offset != there.next:
             return None
-        check_reader(account, topic)
+        _check_puller(account, asked)
         return request.answer(AnswerCode.PULL_NOT_FOUND, r.Pulled(offset, there.first, there.next).fields())
 
     def _pull(self, request: Frame, account: Account | None) -> bytes:
         asked = header_of(r.PullMessage, request)
         topic, queue, offset = asked.topic, asked.queue_id, asked.queue_offset
-        check_reader(account, topic)
+        _check_puller(account, asked)
         if topic not in self._log.topics:
             raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
         if not asked.sys_flag & _SUBSCRIPTION or asked.subscription != "*":
@@ -128,15 +132,16 @@ class Reads:
     def _view(self, request: Frame, account: Account | None) -> bytes:
         offset = header_of(r.ViewMessage, request).offset
         found = self._log.record(offset)
-        check_reader(account, "")
         if found is None:
             raise Refused(AnswerCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        half = self._log.half_at(offset)
+        check_may(account, half.topic if half else Message.read(found)[0].topic.decode(), GET)
         return request.answer(AnswerCode.SUCCESS, body=found)
 
     def _units(self, request: Frame, account: Account | None) -> bytes:
         asked = header_of(r.QueryConsumeQueue, request)
         topic, queue = asked.topic, asked.queue_id
-        check_reader(account, topic)
+        check_may(account, topic, GET)
         found = self._log.units(topic, queue, asked.index, min(max(asked.count, 0), _MOST_UNITS))
         there = self._log.offsets(topic, queue)
         units = [{"physicOffset": u.physical, "physicSize": u.size, "tagsCode": u.tags} for u in found]
@@ -148,10 +153,9 @@ def _offset(request: Frame, offset: int) -> bytes:
     return request.answer(AnswerCode.SUCCESS, r.Offset(offset).fields())
 
 
-def check_reader(account: Account | None, topic: str) -> None:
-    """Raises Refused for a key that may not read the topic; none is named: that may not read all."""
-    if account is not None:
-        account.check("SUB", topic)
+def _check_puller(account: Account | None, asked: r.PullMessage) -> None:
+    check_may(account, asked.topic, SUB)
+    check_may(account, asked.consumer_group, SUB, kind=GROUP)
 
 
 def _nothing(there: QueueOffsets, offset: int) -> tuple[AnswerCode, int]:

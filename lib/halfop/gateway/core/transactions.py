@@ -12,9 +12,10 @@ from datetime import timedelta
 from random import Random
 from typing import NamedTuple
 
-from halfop.gateway.core.clients import Client, Refused, header_of
+from halfop.gateway.core.clients import Client
 from halfop.gateway.core.effects import Answer, Counts, Effects
 from halfop.gateway.core.messages import End, Half, HalfMessage, Outcome, Topic
+from halfop.gateway.core.refusals import Refused, header_of
 from halfop.rocketmq import names
 from halfop.rocketmq.buffers import parse_long
 from halfop.rocketmq.frames import ANSWER, ONE_WAY, Frame

@@ -16,7 +16,7 @@ from halfop.rocketmq.requests import Header
 
 _ACCESS, _SECRET, _TOKEN = "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"
 _MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB by default
-_VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON; newer ones than it sign `_UNIQUE_KEY_QUERY`, too
+VERSION = 392  # 4.9.0: from 4.9.4 on servers may write standard JSON, and clients sign `_UNIQUE_KEY_QUERY`, too
 _AT_ONCE = 1 << 18  # bytes; a pull's answer has no more
 
 
@@ -78,10 +78,10 @@ class Credentials:
         return cls(access, secret, environment.get(_TOKEN, "")) if access else None
 
     def signed(self, fields: Mapping[str, str], body: bytes = b"") -> dict[str, str]:
-        """Returns the fields with key, token and signature."""
+        """Returns the fields with key, token and signature, for a frame of VERSION."""
         token = {"SecurityToken": self.security_token} if self.security_token else {}
         all_fields = {**fields, "AccessKey": self.access_key, **token}
-        return {**all_fields, "Signature": signature(self.secret_key.encode(), all_fields, body)}
+        return {**all_fields, "Signature": signature(self.secret_key.encode(), all_fields, body, VERSION)}
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Connection:
         signed = self._credentials.signed(fields) if self._credentials else fields
         with self._closing():
             self._socket.settimeout(timeout)
-            self._socket.sendall(Frame(request.code, 0, self._opaque, signed, version=_VERSION).packed())
+            self._socket.sendall(Frame(request.code, 0, self._opaque, signed, version=VERSION).packed())
         self._asked.add(self._opaque)
         return self._opaque
 

@@ -1,0 +1,146 @@
+"""Files of accounts: RocketMQ's plain_acl.yml (ACL 1.0), or what mqadmin's listUser and listAcl print (ACL 2.0)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from halfop.frame.errors import UsageError
+from halfop.gateway.core.accounts import ANY, CLUSTER, GET, GROUP, PUB, SUB, TOPIC, Account, Accounts, Entry, ordered
+
+_EXPECTED = (
+    "YAML with `accounts:`, each with accessKey, secretKey, admin, defaultTopicPerm, topicPerms; or what mqadmin's "
+    "listUser and listAcl print"
+)
+
+
+def read_accounts(path: str) -> Accounts:
+    """The accounts of a file. Raises UsageError if it is none of both."""
+    try:
+        text = Path(path).read_text("utf-8")
+        accounts = list(_printed(text) if re.search(_HEADS, text, re.MULTILINE) else _plain(text))
+    except OSError as error:
+        raise UsageError(f"gateway.acl_file {path}: {error.strerror}; expected {_EXPECTED}") from error
+    except (yaml.YAMLError, RecursionError, LookupError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"gateway.acl_file {path}: {error}; expected {_EXPECTED}") from error
+    return Accounts({account.access_key: account for account in accounts})
+
+
+# ---- ACL 1.0 ----
+
+_KNOWN = {"accessKey", "secretKey", "admin", "defaultTopicPerm", "topicPerms", "defaultGroupPerm", "groupPerms"}
+_PUBS, _SUBS = frozenset({PUB}), frozenset({SUB, GET})
+_ALL = _PUBS | _SUBS
+_RIGHTS = {"DENY": frozenset[str](), "PUB": _PUBS, "SUB": _SUBS, "ANY": _ALL, "PUB|SUB": _ALL, "SUB|PUB": _ALL}
+
+
+def _plain(text: str) -> list[Account]:
+    read = yaml.safe_load(text)
+    accounts = [_account(entry) for entry in read["accounts"]]
+    if read.get("globalWhiteRemoteAddresses"):
+        raise ValueError("no globalWhiteRemoteAddresses here: give each client a key")
+    return accounts
+
+
+def _account(entry: Mapping[str, Any]) -> Account:
+    if unknown := set(entry) - _KNOWN:
+        raise ValueError(f"{', '.join(sorted(unknown))}: not supported")
+    permissions = dict(_permission(each) for each in entry.get("topicPerms") or ())
+    otherwise = _RIGHTS[_scalar(entry.get("defaultTopicPerm", "DENY")).upper()]
+    entries = [Entry(GROUP, "", True, _SUBS), Entry(ANY, "", True, otherwise)]
+    for topic, rights in permissions.items():
+        entries += Entry(TOPIC, topic, False, rights), Entry(TOPIC, topic, False, _ALL - rights, allows=False)
+    secret = _text(entry, "secretKey").encode()
+    return Account(_text(entry, "accessKey"), secret, ordered(entries), entry.get("admin", False) is True)
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    if entry[name] in (None, ""):
+        raise ValueError(f"{name} is empty")
+    return _scalar(entry[name])
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, list | dict | set):  # with references to others its text has no bound
+        raise ValueError("a list or a mapping where a text belongs")
+    return str(value)
+
+
+def _permission(given: object) -> tuple[str, frozenset[str]]:
+    text = _scalar(given)
+    topic, equals, right = text.partition("=")
+    if not equals:
+        raise ValueError(f"{text}: expected topic=PUB, SUB, PUB|SUB or DENY")
+    return topic.strip(), _RIGHTS[right.strip().upper()]
+
+
+# ---- ACL 2.0 ----
+
+_USER = ["#UserName", "#Password", "#UserType", "#UserStatus"]
+_ENTRY = ["#Subject", "#PolicyType", "#Resource", "#Actions", "#SourceIp", "#Decision"]
+_HEADS = rf"^({_USER[0]}|{_ENTRY[0]}) "
+_SAID = re.compile(r"get user from \S+ success\.")  # after listUser's table
+_ACTIONS = frozenset({PUB, SUB, GET, "CREATE", "UPDATE", "DELETE", "LIST"})
+_KINDS = (ANY, TOPIC, GROUP, CLUSTER, "NAMESPACE")
+_ALLOWS = {"ALLOW": True, "DENY": False}
+
+
+def _printed(text: str) -> Iterator[Account]:
+    """The accounts of users that are not disabled."""
+    users, entries = dict[str, list[str]](), dict[str, list[Entry]]()
+    for head, cells in _rows(text):
+        if head == _USER:
+            users[cells[0]] = cells
+        elif len(cells) == len(_ENTRY):  # a subject alone has none
+            entries.setdefault(cells[0], []).append(_entry(*cells[1:]))
+    if without := entries.keys() - {f"User:{name}" for name in users}:
+        raise ValueError(f"{min(without)} has entries, but is no user here: add what listUser prints")
+    for name, secret, kind, status in users.values():
+        if status.lower() != "disable":
+            own = ordered(entries.get(f"User:{name}", ()))
+            yield Account(name, secret.encode(), own, kind.lower() == "super")
+
+
+def _rows(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """The rows' cells, each with the head of its table. Cells are parted by two spaces or more."""
+    head: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = re.split(" {2,}", line.strip())
+        if cells in (_USER, _ENTRY):
+            head = cells
+        elif (head == _ENTRY and len(cells) == 1 and cells[0].startswith("User:")) or len(cells) == len(head):
+            yield head, cells
+        elif cells != [""] and not _SAID.fullmatch(cells[0]):
+            raise ValueError(f"line {number} is no row of {' '.join(head) or 'a table'}")
+
+
+def _entry(policy: str, resource: str, actions: str, sources: str, decision: str) -> Entry:
+    kind, _, name = resource.partition(":")
+    if kind.upper() not in _KINDS:
+        raise ValueError(f"{resource} is no resource")
+    return Entry(
+        kind.upper(),
+        name.partition("*")[0] if name.endswith("*") else name,
+        name.endswith("*") or kind == ANY,
+        _actions(actions),
+        _ALLOWS[decision.upper()],
+        tuple(ip_network(each, strict=False) for each in _listed(sources)),
+        policy.upper() == "DEFAULT",
+    )
+
+
+def _actions(text: str) -> frozenset[str]:
+    named = frozenset(each.upper() for each in _listed(text))
+    if unknown := named - _ACTIONS - {"ALL"}:
+        raise ValueError(f"{min(unknown)} is no action")
+    return _ACTIONS if "ALL" in named else named
+
+
+def _listed(text: str) -> list[str]:
+    """The items of a list as Java prints it; null is none."""
+    return [] if text in ("null", "[]") else text.strip("[]").split(", ")

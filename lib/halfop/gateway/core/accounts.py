@@ -1,0 +1,138 @@
+"""Accounts of a gateway: what the owner of a key may do to which topics and groups, and from where.
+
+The model is RocketMQ's ACL 2.0, into which a file of ACL 1.0 is translated. Of an account's entries, the first one that
+is about a request decides, so they stand in the order of their rank. What no entry is about is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Network, IPv6Network
+
+import orjson
+
+from halfop.gateway.core.refusals import Refused
+from halfop.rocketmq.frames import Frame, signature
+from halfop.rocketmq.names import AnswerCode, RequestCode
+
+PUB, SUB, GET = "PUB", "SUB", "GET"
+TOPIC, GROUP, CLUSTER, ANY = "TOPIC", "GROUP", "CLUSTER", "*"
+_SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
+_UNKNOWN = "no account of this gateway has signed the request: its key or secret is wrong, or the user is disabled"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Allows or denies actions on what has the name, or on all whose names begin with it."""
+
+    kind: str
+    name: str
+    is_prefix: bool
+    actions: frozenset[str]
+    allows: bool = True
+    sources: tuple[IPv4Network | IPv6Network, ...] = ()  # none: from everywhere
+    is_default: bool = False  # counts if none of the others is about a request
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, int, bool]:
+        """Exact before prefix, a longer prefix before a shorter one, deny before allow."""
+        length = len(self.name) if self.is_prefix else 0
+        return self.is_default, self.kind == ANY, self.is_prefix, -length, self.allows
+
+    def is_about(self, kind: str, name: str, actions: tuple[str, ...]) -> bool:
+        """Returns whether it is about any of the actions on what has the name."""
+        if self.kind not in (kind, ANY) or self.actions.isdisjoint(actions):
+            return False
+        return name.startswith(self.name) if self.is_prefix else name == self.name
+
+    def is_from(self, address: int) -> bool:
+        """Returns whether it counts for a client of the address. As at a broker, both versions of IP are numbers."""
+        ranges = ((int(each.network_address), int(each.broadcast_address)) for each in self.sources)
+        return not self.sources or any(first <= address <= last for first, last in ranges)
+
+    def info(self) -> dict[str, object]:
+        """The entry, as AUTH_GET_ACL is answered."""
+        return {
+            "resource": ANY if self.kind == ANY else f"{self.kind}:{self.name}{'*' if self.is_prefix else ''}",
+            "actions": sorted(self.actions),
+            "sourceIps": [str(each) for each in self.sources],
+            "decision": "Allow" if self.allows else "Deny",
+        }
+
+
+@dataclass(frozen=True)
+class Account:
+    """The rights of a key's owner; an admin may do all."""
+
+    access_key: str
+    secret: bytes = field(repr=False)
+    entries: tuple[Entry, ...]
+    admin: bool = False
+
+    def may(self, name: str, *actions: str, kind: str = TOPIC) -> bool:
+        """Returns whether the account may do one of the actions."""
+        return self.admin or next((each.allows for each in self.entries if each.is_about(kind, name, actions)), False)
+
+    def seen_from(self, address: bytes) -> Account:
+        """Returns the account with the entries that count for a client of the address."""
+        if not any(each.sources for each in self.entries):
+            return self
+        number = int.from_bytes(address, "big")
+        return replace(self, entries=tuple(each for each in self.entries if each.is_from(number)))
+
+    def user(self) -> dict[str, object]:
+        """The account, and its secret, as AUTH_GET_USER is answered."""
+        kind, secret = "Super" if self.admin else "Normal", self.secret.decode()
+        return {"username": self.access_key, "password": secret, "userType": kind, "userStatus": "enable"}
+
+    def acl(self) -> dict[str, object]:
+        """Its entries, as AUTH_GET_ACL is answered."""
+        policies = [
+            {"policyType": name, "entries": [each.info() for each in self.entries if each.is_default is is_default]}
+            for name, is_default in (("Custom", False), ("Default", True))
+        ]
+        return {"subject": f"User:{self.access_key}", "policies": policies}
+
+
+def ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Returns entries in the order in which they count."""
+    return tuple(sorted(entries, key=lambda each: each.rank))
+
+
+def check_may(account: Account | None, name: str, *actions: str, kind: str = TOPIC) -> None:
+    """Raises Refused for an account that may do none of the actions; None may do all."""
+    if account is not None and not account.may(name, *actions, kind=kind):
+        wanted = f"{' or '.join(actions)} on {kind.lower()} {name}"
+        raise Refused(AnswerCode.NO_PERMISSION, f"account {account.access_key} has no {wanted}")
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """All accounts by access key."""
+
+    known: Mapping[str, Account]
+
+    def of(self, request: Frame, address: bytes) -> Account:
+        """The account that has signed the request of a client of the address. Raises Refused if none has."""
+        fields = request.fields
+        account = self.known.get(fields.get(_ACCESS_KEY, ""))
+        secret = account.secret if account else b"no account"  # as much work for an unknown key
+        expected = signature(secret, fields, request.body, request.version).encode()
+        if not hmac.compare_digest(expected, fields.get(_SIGNATURE, "").encode()) or account is None:
+            raise Refused(AnswerCode.NO_PERMISSION, _UNKNOWN)
+        return account.seen_from(address)
+
+
+def account_shown(accounts: Accounts | None, admin: Account | None, request: Frame) -> tuple[str, bytes]:
+    """Returns the name of an account, and the account as AUTH_GET_USER or AUTH_GET_ACL is answered; empty if unknown.
+
+    Raises Refused for others than admins: the secret is in it.
+    """
+    if accounts is None or admin is None or not admin.admin:
+        raise Refused(AnswerCode.NO_PERMISSION, "only an admin is shown an account")
+    fields, is_user = request.fields, request.code == RequestCode.AUTH_GET_USER
+    name = fields.get("username", "") if is_user else fields.get("subject", "").removeprefix("User:")
+    known = accounts.known.get(name)
+    return name, orjson.dumps(known.user() if is_user else known.acl()) if known else b""
