@@ -1,6 +1,7 @@
 """fetch_jars.py JAVA SPARK LOCK DIR: fetch the jars of LOCK that fit SPARK into DIR by its Ivy, and check their sums.
 
-SPARK is a folder, as SPARK_HOME is. A jar that is for one Spark names it: delta-spark_4.2_2.13.
+SPARK is a folder, as SPARK_HOME is. A jar for one Spark names it, as delta-spark_4.2_2.13 does, or its line ends with
+that Spark.
 
 Ivy knows Maven Central by itself; HALFOP_IVY_SETTINGS names a settings file for a company's mirror. It keeps its cache
 beside DIR, so that nothing in the user's own Ivy or Maven folders can hide or break this.
@@ -29,14 +30,14 @@ def proxy_options() -> list[str]:
     return [f"-D{s}.proxyHost={p.hostname} -D{s}.proxyPort={p.port or 80}" for s, p in proxies if p.hostname]
 
 
-def fits(coordinate: str, spark: Path) -> bool:
-    named = re.search(r":delta-spark_([\d.]+)_", coordinate)
-    return named is None or any(spark.glob(f"jars/spark-core_*-{named[1]}.*.jar"))
+def fits(line: str, spark: Path) -> bool:
+    named = re.search(r":delta-spark_([\d.]+)_|(?<= )[\d.]+$", line)
+    return named is None or any(spark.glob(f"jars/spark-core_*-{named[1] or named[0]}.*.jar"))
 
 
 def main(java: str, spark: Path, lock: Path, target: Path) -> None:
-    lines = [line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#")]
-    locked = [(expected, coordinate) for expected, coordinate in lines if fits(coordinate, spark)]
+    lines = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
+    locked = [line.split()[:2] for line in lines if fits(line, spark)]
     work = target.with_name("ivy")
     for folder in (target, work):
         shutil.rmtree(folder, ignore_errors=True)

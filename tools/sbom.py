@@ -29,10 +29,10 @@ def packages() -> dict[str, Any]:
 
 
 def jars() -> Iterator[dict[str, Any]]:
-    """A component for each jar; each Spark gets the one of delta-spark that names it."""
+    """A component for each jar; a Spark gets those that name it, and those that name none."""
     for line in (LOCKS / "jars.lock").read_text().splitlines():
         if line and not line.startswith("#"):
-            sha256, coordinate = line.split()
+            sha256, coordinate = line.split()[:2]
             group, name, version = coordinate.split(":")
             known = {"type": "library", "bom-ref": coordinate, "group": group, "name": name, "version": version}
             hashes = [{"alg": "SHA-256", "content": sha256}]

@@ -3,6 +3,7 @@
 | difference | 4.0 | 4.1 | 4.2 |
 | --- | --- | --- | --- |
 | Delta's jar, in jars.lock | `delta-spark_4.0_2.13` | `delta-spark_4.1_2.13` | `delta-spark_4.2_2.13` |
+| Parquet's jars, for Delta Kernel | of 1.16, in jars.lock | Spark's own | Spark's own |
 | instants of `to_arrow_schema` | in UTC | in UTC | in the time zone that it is given |
 """
 
