@@ -164,7 +164,7 @@ FLAGS = COMPRESSED | _TYPE_MASK
 _LZ4, _ZSTD = 0x100, 0x200
 # A few compressed bytes can stand for any number; a broker takes 4 MiB as they come.
 _MOST_BYTES = 128 << 20
-_PIECE = 1 << 18  # Arrow sets so much memory aside before it reads
+_AT_ONCE = 1 << 20  # PyArrow takes the memory of all that it is asked for
 
 
 def decompressed(body: bytes, sys_flag: int) -> bytes | None:
@@ -186,11 +186,11 @@ def _inflated(body: bytes) -> bytes:
 
 def _by(codec: str) -> Callable[[bytes], bytes]:
     def undo(body: bytes) -> bytes:
+        parts = list[bytes]()
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-            content = bytearray()
-            while len(content) <= _MOST_BYTES and (piece := stream.read(_PIECE)):
-                content += piece
-        return bytes(content)
+            while sum(map(len, parts)) <= _MOST_BYTES and (part := stream.read(_AT_ONCE)):
+                parts.append(part)
+        return b"".join(parts)
 
     return undo
 

@@ -133,7 +133,8 @@ class Records:
         if len(has):
             lengths = self.sizes[has] - PROPERTY_CRC_TAIL
             covered = cut(self.buffer, self.positions[has], lengths)
-            wrong[has] = _crc32(covered, lengths) != self._property_crc(has)
+            cut_off = self.buffer[self.ends[has] - 1] != 2  # the value's end, which no CRC covers
+            wrong[has] = cut_off | (_crc32(covered, lengths) != self._property_crc(has))
         return wrong
 
     def has_property_crc(self) -> Mask:

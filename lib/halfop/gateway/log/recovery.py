@@ -269,8 +269,7 @@ class Scan:
         fresh = records.longs("physical_offset") >= self._checked
         if not fresh.any():
             return records, None
-        cut = records.buffer[records.ends - 1] != _MARKED[-1]  # the last byte, which no CRC covers
-        wrong = fresh & (lacks | cut | records.wrong_body_crc() | records.wrong_property_crc())
+        wrong = fresh & (lacks | records.wrong_body_crc() | records.wrong_property_crc())
         if not wrong.any():
             return records, None
         first = int(np.argmax(wrong))
