@@ -273,10 +273,7 @@ class Maintenance:
         return done
 
     def _commit(self, due: Due) -> Step | None:
-        """Without a lock another process may come first: its commit stands, ours is for the next time.
-
-        Delta may know that nothing is to be joined: not every store shows which files are laid out.
-        """
+        """Without a lock another process may come first: its commit stands, ours is for the next time."""
         version = self._warehouse.version(due.step.table)
         try:
             due.commit()
@@ -285,6 +282,7 @@ class Maintenance:
                 raise
             self._summary.notes.append(f"{due.step.table}: another commit came first; left for the next time")
             return None
+        # Not every store shows which files are laid out; Delta leaves those.
         joined_none = due.step.what == COMPACT and self._warehouse.version(due.step.table) == version
         return None if joined_none else due.step
 
