@@ -54,14 +54,14 @@ def half_messages(spark: SparkSession, stretch: Stretch) -> DataFrame:
         born.alias("born_timestamp"),
         (born + F.expr("interval 1 millisecond")).alias("store_timestamp"),
         *[F.lit("127.0.0.1:10911").alias(c) for c in ("born_host", "store_host")],
-        _body().alias("body"),
+        body().alias("body"),
         F.lit(None).cast("int").alias("record_size"),
         F.current_timestamp().alias("landed_at"),
     )
     return rows.withColumn("properties", _properties())
 
 
-def _body() -> Column:
+def body() -> Column:
     hashes = [F.sha2(F.concat(F.col("id").cast("string"), F.lit(salt)), 512) for salt in "abc"]
     rest = F.substring(F.sha2(F.concat(F.col("id").cast("string"), F.lit("d")), 512), 1, 16)
     return F.unhex(F.concat(*hashes, rest))

@@ -33,7 +33,7 @@ from halfop.settings.keys import (
     with_name_of,
 )
 from halfop.settings.model import Settings
-from halfop.settings.topics import schema_content
+from halfop.settings.topics import TopicOverride, schema_content
 from halfop.settings.values import names_secret, redacted
 
 _PREFIX = "HALFOP_"  # of every variable, so it makes none like another
@@ -83,7 +83,9 @@ class _Layers:
                 self.problems.append(
                     f"{'.'.join(path)} ({source}): YAML reads the name {key!r} as no text: put it in quotes"
                 )
-            elif isinstance(value, Mapping) and "value" in value and of_all_topics(path):
+            elif (
+                isinstance(value, Mapping) and value.keys() & TopicOverride.model_fields.keys() and of_all_topics(path)
+            ):
                 self.no_topic(path, source)
             elif field_of(path) is not None:
                 self.values[path] = _Given(value, _shown(value), source)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from halfop.rocketmq.names import is_legal
@@ -16,6 +18,20 @@ from halfop.settings.values import Section
 Text = Annotated[str, StringConstraints(min_length=1)]
 INFER = "infer"
 _BYTES = "base64:"
+_MOST_COLUMNS = 4  # of Delta's clustering
+_EXPECTED_COLUMNS = "at most 4 names of columns with , between, each once, as committed_at,keys"
+
+
+def _read_columns(value: object) -> object:
+    names = [each.strip() for each in value.strip("[] ").split(",")] if isinstance(value, str) else value
+    if isinstance(names, list) and len(names) == len({*map(str, names)}) <= _MOST_COLUMNS:
+        given = [name for name in names if name != ""]
+        if all(isinstance(name, str) and re.fullmatch(r"\w+(\.\w+)*", name) for name in given):
+            return given
+    raise PydanticCustomError("columns", "{expected}", {"expected": f"expected {_EXPECTED_COLUMNS}"})
+
+
+Columns = Annotated[list[str], BeforeValidator(_read_columns)]
 
 
 class ValueSettings(Section):
@@ -64,6 +80,15 @@ class TopicOverride(Section):
     """The settings of one topic's table."""
 
     value: ValueSettings = ValueSettings()
+    cluster_by: Columns | None = Field(
+        default=None,
+        description="The columns that readers filter by, at most four, as `committed_at,keys` or `value.id`: "
+        "`maintain` lays rows out by them, and Delta's log has their bounds. `[]`: none. null: as the table is.",
+    )
+    change_feed: bool | None = Field(
+        default=None,
+        description="Whether the table has a change feed. null: as it is.",
+    )
 
 
 class TopicSettings(Section):
@@ -84,8 +109,12 @@ class TopicSettings(Section):
     @property
     def values(self) -> dict[str, ValueSettings]:
         """The topics whose bodies become values."""
-        own = self.__pydantic_extra__ or {}
-        return {topic: each.value for topic, each in own.items() if each.value.format}
+        return {topic: each.value for topic, each in self.own.items() if each.value.format}
+
+    @property
+    def own(self) -> Mapping[str, TopicOverride]:
+        """The topics that have settings of their own."""
+        return {topic: each for topic, each in (self.__pydantic_extra__ or {}).items() if each != TopicOverride()}
 
     @model_validator(mode="after")
     def _fits(self) -> TopicSettings:
@@ -93,10 +122,10 @@ class TopicSettings(Section):
         problem = None
         if unfit:
             problem = f"{unfit[0]!r} is no name of a topic: expected letters, digits, %, |, _ and -"
-        elif self.layout == "single" and self.values:
+        elif self.layout == "single" and self.own:
             problem = (
-                f"layout single has one table for all topics, which cannot have values of {', '.join(self.values)}: "
-                "set layout per_topic, or remove their value"
+                f"layout single has one table for all topics, which cannot have settings of {', '.join(self.own)}: "
+                "set layout per_topic, or remove them"
             )
         if problem is not None:
             raise PydanticCustomError("topics", "{problem}", {"problem": problem})

@@ -14,6 +14,7 @@ from halfop.frame.errors import UsageError
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.settings.model import Settings
+from halfop.sinks.layout import laid_out, unfit_column
 from halfop.sinks.projections import HALF, PAYLOAD, About, Form
 from halfop.sinks.rebuilt import rebuilt_by
 from halfop.values.columns import UnfitTable, form_of
@@ -91,7 +92,9 @@ def _topics(warehouse: Warehouse, run: Run, digest: Digest, again: bool) -> list
         Target("COMMIT", f"topics/{every[topic]}", replace(spec, comment=comment(topic)), app, n, topic, topic in new)
         for topic, n in digest.topics.items()
     ]
-    return [_with_values(warehouse, run, target, again) for target in found]
+    valued = [_with_values(warehouse, run, target, again) for target in found]
+    own = run.settings.topics.own
+    return [replace(each, spec=laid_out(each.spec, own[each.topic])) if each.topic in own else each for each in valued]
 
 
 def _with_values(warehouse: Warehouse, run: Run, target: Target, again: bool) -> Target:
@@ -109,14 +112,17 @@ def _with_values(warehouse: Warehouse, run: Run, target: Target, again: bool) ->
 
 def refuse_unfit(warehouse: Warehouse, settings: Settings) -> None:
     """Raises UsageError if a topic's setting cannot be used, or not with the values that its table has."""
-    values = {topic: setting for topic, setting in settings.topics.values.items() if not setting.infers}
-    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")} if values else {}
-    for topic, setting in values.items():
-        table_now = warehouse.spec(f"topics/{known[topic]}") if topic in known else table(OF_A_TOPIC)
+    own = settings.topics.own
+    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")} if own else {}
+    for topic, each in own.items():
+        form = warehouse.spec(f"topics/{known[topic]}") if topic in known else table(OF_A_TOPIC)
         try:
-            form_of(topic, setting, table_now)
+            if topic in settings.topics.values and not each.value.infers:
+                form, _ = form_of(topic, each.value, form)
         except UnfitTable as error:
             raise UsageError(str(error)) from error
+        if (problem := unfit_column(each, form)) is not None:
+            raise UsageError(f"topics.{topic}.cluster_by: {problem}")
 
 
 def index_topics(warehouse: Warehouse, run: Run, new: Sequence[Target]) -> None:

@@ -24,13 +24,14 @@ from halfop.frame.units import EPOCH
 from halfop.planning.run import INPUTS, Run
 from halfop.runs.record import last_run, refuse_held, wall_clock
 from halfop.settings.model import Settings
+from halfop.upkeep.layout import lacking_layouts
 from halfop.warehouse.erasures import erased_keys
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import literal, table_names
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.upkeep import TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, TableUpkeep, trimmed_property
+from halfop.warehouse.upkeep import SMALL, TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, TableUpkeep, trimmed_property
 from halfop.warehouse.where import Where, at_most
 
 # Rows that land, and that end; resumes are few.
@@ -39,7 +40,7 @@ _LANDED = {*INPUTS, "landed_files", "resumes"} - {"decisions"}
 _MANY_FILES = 8
 _MARGIN = timedelta(minutes=10)
 _UNKNOWN = EPOCH
-TRIM, COMPACT, VACUUM, ERASE = "trim", "compact", "vacuum", "erase"
+LAYOUT, TRIM, COMPACT, VACUUM, ERASE = "layout", "trim", "compact", "vacuum", "erase"
 
 
 @dataclass(frozen=True)
@@ -110,14 +111,16 @@ class Maintenance:
     # ---- compaction ----
 
     def compact(self) -> list[Step]:
-        return self._each(self._compaction)
+        lacking = lacking_layouts(self._warehouse, self._settings.topics, self._summary)
+        laid_out = self._done([Due(Step(each.table.name, LAYOUT), each.commit) for each in lacking])
+        return [*laid_out, *self._each(self._compaction)]
 
     def _compaction(self, table: TableUpkeep, version: int) -> Due | None:
         """Compacts a table, but not again before the next run: files of the version that it pinned were removed."""
         if self._warehouse.replaced(table.name, version, self._warehouse.version(table.name)):
             return None
         small = table.small(version)
-        if small.files < _MANY_FILES:
+        if small.files < _MANY_FILES and not (table.clustered_by and small.bytes >= SMALL):
             return None
         return Due(Step(table.name, COMPACT, files=small.files, bytes=small.bytes), partial(table.compact, version))
 
@@ -271,6 +274,7 @@ class Maintenance:
 
     def _commit(self, due: Due) -> Step | None:
         """Without a lock another process may come first: its commit stands, ours is for the next time."""
+        version = self._warehouse.version(due.step.table)
         try:
             due.commit()
         except SPARK_ERRORS as error:
@@ -278,7 +282,9 @@ class Maintenance:
                 raise
             self._summary.notes.append(f"{due.step.table}: another commit came first; left for the next time")
             return None
-        return due.step
+        # Not every store shows which files are laid out; Delta leaves those.
+        joined_none = due.step.what == COMPACT and self._warehouse.version(due.step.table) == version
+        return None if joined_none else due.step
 
 
 def _lock_of(table: str) -> str:

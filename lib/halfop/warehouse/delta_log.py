@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 
 from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
 from halfop.frame.trouble import plainly
-from halfop.warehouse.disk import DataFile
+from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files
 from halfop.warehouse.growth import lacking
-from halfop.warehouse.schema import VALUE, TableSpec, delta_table
+from halfop.warehouse.schema import CHANGE_FEED, VALUE, TableSpec, delta_table
 from halfop.warehouse.sound import SoundTables
 from halfop.warehouse.spark_errors import is_java, removed_file
 from halfop.warehouse.tables import AlreadyWrittenError, refuse_forgetful
@@ -31,7 +31,15 @@ log = logging.getLogger("halfop.warehouse")
 
 _NEWEST = -1
 # Features of a table that ask nothing of a writer but what Kernel does.
-_WRITTEN = {"appendOnly", "changeDataFeed", "rowTracking", "domainMetadata", "invariants", "inCommitTimestamp"}
+_WRITTEN = {
+    "appendOnly",
+    "changeDataFeed",
+    "rowTracking",
+    "domainMetadata",
+    "invariants",
+    "inCommitTimestamp",
+    "clustering",
+}
 _PLAIN_WRITER = 2
 _INVARIANTS = ("delta.invariants", '"nullable":false,"metadata"')
 _MADE_MEANWHILE = ("TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException")
@@ -118,14 +126,14 @@ class DeltaLog:
 
     def files(
         self, path: str, version: int | None, where: Predicate | None, most: int = _MANY, most_bytes: int = _MANY
-    ) -> list[tuple[str, int, dict[str, str]]] | None:
-        """The files that may hold such rows, each with its size and partition; None if they are more or larger."""
+    ) -> list[Listed] | None:
+        """The files that may hold such rows; None if they are more or larger."""
         condition = None if where is None else json.dumps(where)
         limits = (min(each, _MANY) for each in (most, most_bytes))
         with self.sound.or_damaged(path):
             found = self._logs.files(path, _numbered(version), condition, *limits)
         self.was_read(path, version)
-        return None if found is None else [tuple(each) for each in json.loads(found)]
+        return None if found is None else [Listed(*each) for each in json.loads(found)]
 
     def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
         """The files of a table that may hold the run's rows; None if reading them takes more than Parquet."""
@@ -134,7 +142,7 @@ class DeltaLog:
             return []
         where = None if run_id is None else ["=", "run_id", "long", run_id]
         found = None if snapshot.reader > 1 else self.files(path, version, where)
-        return None if found is None else [file for file, _, _ in found]
+        return None if found is None else [file.path for file in found]
 
     # ---- commits of the past ----
 
@@ -150,7 +158,7 @@ class DeltaLog:
 
         Other commits replace files, as OPTIMIZE does, or switch the feed off and on.
         """
-        if self.properties(path, upto).get("delta.enableChangeDataFeed") != "true":
+        if self.properties(path, upto).get(CHANGE_FEED) != "true":
             return False
         found = self.changes(path, after, upto, "REMOVE", "METADATA")
         return not found.removed and not found.changed

@@ -132,8 +132,12 @@ class DataFile:
 
 
 class Listed(NamedTuple):
-    """A data file of a table, with the values of its partition."""
+    """A data file of a table, with the values of its partition; `clustered`: its rows were laid out with others.
+
+    Through Spark Connect nobody knows that.
+    """
 
     path: str
     size: int
     partition: Mapping[str, str]
+    clustered: bool = False

@@ -93,7 +93,7 @@ class KernelWarehouse(Warehouse):
         return self.log.first_removal(self.path(name), after, upto)
 
     def listed(self, name: str, version: int | None = None) -> Sequence[Listed]:
-        return [Listed(*each) for each in self.log.files(self.path(name), version, None) or ()]
+        return self.log.files(self.path(name), version, None) or []
 
     def spec(self, name: str) -> TableSpec:
         snapshot = self.log.snapshot(self.path(name)) if is_topic(name) else None

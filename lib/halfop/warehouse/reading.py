@@ -54,8 +54,7 @@ class TableFiles:
         if of_older_version or not snapshot.is_plain(self.spec):
             return None
         near = None if where is None else where.predicate(self.spec.struct)
-        found = self.log.files(self.path, snapshot.version, near, self.limits.files, self.limits.bytes)
-        files = None if found is None else [Listed(*each) for each in found]
+        files = self.log.files(self.path, snapshot.version, near, self.limits.files, self.limits.bytes)
         return files if all(_beside(self.path, file.path) for file in files or ()) else None
 
     def added(self, after: int, upto: int) -> list[Listed] | None:

@@ -15,6 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+# Properties of Delta's: the columns whose bounds its log has, and whether there is a change feed.
+STATS, CHANGE_FEED = "delta.dataSkippingStatsColumns", "delta.enableChangeDataFeed"
+
 
 class Made(NamedTuple):
     """The origin of a column: an entry of a map, in another column."""
@@ -43,6 +46,7 @@ class ColumnSpec:
 class TableSpec:
     """A table. `landing` tables are inputs: a change feed and row versions let a run read a range of them.
 
+    A topic's may have a change feed, too.
     `stats` are the columns whose bounds Delta keeps for each file, so that readers skip files; empty: the first 32.
     """
 
@@ -51,6 +55,7 @@ class TableSpec:
     columns: tuple[ColumnSpec, ...]
     append_only: bool = False
     landing: bool = False
+    change_feed: bool = False
     partitioned_by: tuple[str, ...] = ()
     stats: tuple[str, ...] = ()
 
@@ -80,9 +85,11 @@ class TableSpec:
         if self.append_only:
             made["delta.appendOnly"] = "true"
         if self.stats:
-            made["delta.dataSkippingStatsColumns"] = ",".join(self.stats)
+            made[STATS] = ",".join(self.stats)
+        if self.landing or self.change_feed:
+            made[CHANGE_FEED] = "true"
         if self.landing:
-            made |= {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true"}
+            made["delta.enableRowTracking"] = "true"
         return made
 
 

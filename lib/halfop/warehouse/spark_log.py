@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
 from halfop.warehouse.growth import lacking
-from halfop.warehouse.schema import TableSpec, delta_table, literal
+from halfop.warehouse.schema import CHANGE_FEED, TableSpec, delta_table, literal
 from halfop.warehouse.spark_errors import overtaken, removed_file
 from halfop.warehouse.tables import refuse_forgetful
 
@@ -204,7 +204,7 @@ class SparkLog:
 
     def only_appends(self, path: str, after: int, upto: int) -> bool:
         """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed."""
-        if self.properties(path).get("delta.enableChangeDataFeed") != "true":
+        if self.properties(path).get(CHANGE_FEED) != "true":
             return False
         return self._least(path, after, upto, "remove IS NOT NULL OR metaData IS NOT NULL", "0L") is None
 

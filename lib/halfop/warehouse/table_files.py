@@ -20,6 +20,7 @@ from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import stats_of
 from halfop.warehouse.reading import ANY, FEW, TableFiles, are_few, parquet
 from halfop.warehouse.rows import Kept
+from halfop.warehouse.schema import STATS
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.tables import NO_TABLE, spec_of
@@ -139,7 +140,7 @@ def _as_a_table(
     files: Files, rows: DataFrame, folder: str, by: Sequence[str], searched: Sequence[str]
 ) -> Iterator[DataFile]:
     """Reads it as a table of Delta's connector, whose log has the bounds: this process cannot read the files."""
-    writer = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
+    writer = rows.write.format("delta").option(STATS, ",".join(searched))
     writer.partitionBy(*by).save(folder)
     commit = files.read(f"{folder}/_delta_log/{0:020d}.json")
     for add in (action["add"] for action in map(json.loads, commit.splitlines()) if "add" in action):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
@@ -16,14 +17,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.schema import delta_table, literal
+from halfop.warehouse.schema import CHANGE_FEED, delta_table, literal
 from halfop.warehouse.tables import Marker, Warehouse, spec_of
 
 SMALL = 256 * 1024 * 1024
+# Bytes that Delta clusters together: at most so many at once, and again with what comes while they are fewer.
+_LEAST_CLUSTER, _MOST_CLUSTER = 2 * SMALL, 4 * SMALL
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 # Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
-_GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
+_GUARDS = ("delta.appendOnly", CHANGE_FEED)
 # Settings of the session. Delta's own least retention is a week; here our settings say what must be kept.
 UPKEEP = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
@@ -33,6 +36,9 @@ UPKEEP = {
     "spark.databricks.delta.lastCommitVersionInSession": "0",
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),
     "spark.databricks.delta.optimize.maxFileSize": str(SMALL),
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(_LEAST_CLUSTER),
+    "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": str(_MOST_CLUSTER),
+    "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
 }
 
 
@@ -52,7 +58,13 @@ class TableUpkeep:
     # ---- compaction ----
 
     def small(self, version: int) -> Size:
-        """The files of a version that compaction would join: those of partitions that have several small ones."""
+        """The files of a version that compaction would join: those of partitions that have several small ones.
+
+        Of a clustered table: those that are not clustered.
+        """
+        if self.clustered_by:
+            new = [file.size for file in self._warehouse.listed(self.name, version) if not file.clustered]
+            return Size(len(new), sum(new))
         sizes = defaultdict[tuple[tuple[str, str], ...], list[int]](list)
         for file in self._warehouse.listed(self.name, version):
             if file.size < SMALL:
@@ -62,6 +74,15 @@ class TableUpkeep:
 
     def compact(self, version: int) -> None:
         self._warehouse.compact(self.name, version)
+
+    @property
+    def clustered_by(self) -> list[str]:
+        """The columns by which Delta lays out the rows."""
+        return [".".join(names) for names in json.loads(self.properties.get("clusteringColumns", "[]"))]
+
+    def cluster(self, columns: Sequence[str]) -> None:
+        by = ", ".join(".".join(f"`{name}`" for name in column.split(".")) for column in columns)
+        self._spark.sql(f"ALTER TABLE {self._table} CLUSTER BY {f'({by})' if by else 'NONE'}")
 
     # ---- deleting ----
 

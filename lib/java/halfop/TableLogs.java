@@ -5,6 +5,7 @@ import io.delta.kernel.ScanBuilder;
 import io.delta.kernel.data.ColumnVector;
 import io.delta.kernel.data.ColumnarBatch;
 import io.delta.kernel.data.FilteredColumnarBatch;
+import io.delta.kernel.data.MapValue;
 import io.delta.kernel.data.Row;
 import io.delta.kernel.defaults.engine.DefaultEngine;
 import io.delta.kernel.engine.Engine;
@@ -17,8 +18,10 @@ import io.delta.kernel.internal.DeltaLogActionUtils;
 import io.delta.kernel.internal.InternalScanFileUtils;
 import io.delta.kernel.internal.SnapshotImpl;
 import io.delta.kernel.internal.TableImpl;
+import io.delta.kernel.internal.actions.AddFile;
 import io.delta.kernel.internal.snapshot.LogSegment;
 import io.delta.kernel.internal.util.FileNames;
+import io.delta.kernel.internal.util.VectorUtils;
 import io.delta.kernel.types.StructType;
 import io.delta.kernel.utils.CloseableIterator;
 import io.delta.kernel.utils.FileStatus;
@@ -64,7 +67,7 @@ public class TableLogs {
         about.put("schema", snapshot.getSchema().toJson());
         about.put("names", snapshot.getSchema().fieldNames());
         about.put("partitions", snapshot.getPartitionColumnNames());
-        about.put("properties", snapshot.getTableProperties());
+        about.put("properties", properties(snapshot));
         about.put("reader", Integer.valueOf(snapshot.getProtocol().getMinReaderVersion()));
         about.put("writer", Integer.valueOf(snapshot.getProtocol().getMinWriterVersion()));
         about.put("features", snapshot.getProtocol().getWriterFeatures());
@@ -73,6 +76,19 @@ public class TableLogs {
         about.put("checkpoint", checkpoint.isPresent() ? checkpoint.get() : Long.valueOf(-1L));
         about.put("empty", empty(log.getDeltas()));
         return JSON.writeValueAsString(about);
+    }
+
+    /** Returns the table's properties, with the columns of its clustering as Spark shows them. */
+    private static Map<String, Object> properties(SnapshotImpl snapshot) throws IOException {
+        Map<String, Object> found = new LinkedHashMap<String, Object>(snapshot.getTableProperties());
+        if (snapshot.getProtocol().getWriterFeatures().contains("clustering")) {
+            List<Object> names = new ArrayList<Object>();
+            for (Object column : (List) snapshot.getPhysicalClusteringColumns().orElse(new ArrayList())) {
+                names.add(((Column) column).getNames());
+            }
+            found.put("clusteringColumns", JSON.writeValueAsString(names));
+        }
+        return found;
     }
 
     /** Returns the versions of commits without a byte: Kernel takes them for commits that do nothing. */
@@ -95,8 +111,8 @@ public class TableLogs {
     }
 
     /**
-     * Returns the files of a version that may hold rows which meet the condition, each as path, size and partition; null if
-     * they are too many or too large.
+     * Returns the files of a version that may hold rows which meet the condition, each as path, size, partition and whether
+     * a clustering has laid it out; null if they are too many or too large.
      */
     public String files(String path, long version, String where, long mostFiles, long mostBytes) throws IOException {
         ScanBuilder scan = snapshot(path, version).getScanBuilder();
@@ -118,7 +134,11 @@ public class TableLogs {
                             return null;
                         }
                         Map partition = InternalScanFileUtils.getPartitionValues(row);
-                        found.add(Arrays.asList(new Object[] {file.getPath(), Long.valueOf(file.getSize()), partition}));
+                        Optional tags = new AddFile(row.getStruct(InternalScanFileUtils.ADD_FILE_ORDINAL)).getTags();
+                        boolean laidOut = tags.isPresent() && VectorUtils.toJavaMap((MapValue) tags.get()).containsKey("ZCUBE_ID");
+                        found.add(Arrays.asList(new Object[] {
+                            file.getPath(), Long.valueOf(file.getSize()), partition, Boolean.valueOf(laidOut)
+                        }));
                     }
                 } finally {
                     Snapshots.close(rows);

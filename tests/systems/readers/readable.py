@@ -1,10 +1,9 @@
 """A warehouse for readers that know no halfop, with all that a table goes through: typed values, a schema that grew,
-a name that is not ASCII, erasure, maintenance."""
+a name that is not ASCII, erasure, maintenance, a layout and a change feed."""
 
 from __future__ import annotations
 
 import shutil
-from datetime import timedelta
 
 import pytest
 from halfop.columns.keys import Key
@@ -13,7 +12,7 @@ from halfop.erasure.selection import ToErase
 from halfop.frame.summary import Summary
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
-from halfop.settings.model import RetentionSettings, Settings
+from halfop.settings.model import Settings
 from halfop.upkeep import maintain as m
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse.kernel import KernelWarehouse
@@ -21,8 +20,10 @@ from support import rows as r
 from support.messages import KNOWN, NOW, QUEUE, half, one_of_each, ops
 
 OLD = "订单"  # a topic of an older version, and its folder; RocketMQ allows no such name
-_AT_ONCE = timedelta(0)
-_TRIMMED = Settings(retention=RetentionSettings(verify=_AT_ONCE, files=_AT_ONCE, waits=_AT_ONCE, landed=_AT_ONCE))
+_LAYOUT = ("topics.orders.cluster_by=committed_at,value.id", "topics.orders.change_feed=true")
+_TRIMMED = load_settings(
+    None, [*_LAYOUT, *(f"retention.{name}=0s" for name in ("verify", "files", "waits", "landed"))], {}
+)
 _FIRST = "id BIGINT, at TIMESTAMP, day DATE, price DECIMAL(9,2), items ARRAY<STRUCT<sku: STRING, n: INT>>"
 _MORE = f"{_FIRST}, counts MAP<STRING, INT>, raw BINARY, `名` STRING"
 _BODIES = (
@@ -45,7 +46,7 @@ def readable(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> Non
     _add_old(warehouse)
     _, planned = plan(warehouse, ToErase([Key(*QUEUE, 1)]))
     assert sum(each.rows for each in erase(warehouse, planned, Settings())[1]) > 1
-    assert {m.COMPACT, m.TRIM} <= {step.what for step in maintain(warehouse, _TRIMMED)[1]}
+    assert {m.COMPACT, m.TRIM, m.LAYOUT} <= {step.what for step in maintain(warehouse, _TRIMMED)[1]}
 
 
 def _run(warehouse: KernelWarehouse, at: int, schema: str) -> Summary:
