@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from halfop.columns.keys import Key
 from halfop.ending.owner import LandedEnds, Masters
-from halfop.ending.plan import ROLLBACK, PlannedPlace, Row
+from halfop.ending.plan import COMMIT, ROLLBACK, PlannedPlace, Row
 from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, Ending, newest
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import RequestCode
+from halfop.rocketmq.names import ROCKSDB_QUEUES, RequestCode
 from halfop.rocketmq.requests import COMMIT_TYPE, ROLLBACK_TYPE
 from halfop.rocketmq.wire.remoting import RefusedByBroker, RemotingSettings
 from support.brokers.owning_broker import APART, NAME, Owning, half, row
@@ -49,7 +49,8 @@ def ended(tmp_path: Path, slept: list[float]) -> Callable[..., Written]:
         written = Written(tmp_path / "endings")
         before = newest(written.rows) | (known or {})
         after = max((each.at for each in before.values()), default=None)
-        part = BrokerPart(NAME, where, {0: LandedEnds(half=8, op=0)})
+        ends = LandedEnds(half=8, op=0)
+        part = BrokerPart(NAME, where, {0: ends, ROCKSDB_QUEUES: ends})
         Sender(part, Clerk("plan", after), written, before).end(rows)
         return written
 
@@ -227,3 +228,16 @@ def test_a_refusal_to_show_the_log_is_no_lost_message(ended: Any, tmp_path: Path
         ended(Masters(QUICK, broker=address), row(1))
     assert there.asked_for == []
     assert Written(tmp_path / "endings").states() == {"INTENDED": 1}
+
+
+def test_a_transaction_in_rocksdb_is_ended_once_and_not_against_its_op(ended: Any) -> None:
+    """The broker itself would deliver a commit after a rollback; its ops name places, which are no half offsets."""
+    there = Owning(8, in_rocksdb=True)
+    there.put_op(5, 5 * APART)
+    rows = [row(n, COMMIT if n % 2 else ROLLBACK, ROCKSDB_QUEUES) for n in range(1, 8)]
+    with serving(answering(there.answer)) as address:
+        written = ended(Masters(QUICK, broker=address), *rows)
+        again = ended(Masters(QUICK, broker=address), *rows)
+    assert written.states() == again.states() == {"VERIFIED": 6, "ENDED_MEANWHILE": 1}
+    assert there.delivered == ["K1", "K3", "K7"]
+    assert there.asked_for == [(f"K{n}", COMMIT_TYPE if n % 2 else ROLLBACK_TYPE) for n in range(1, 8) if n != 5]

@@ -18,7 +18,7 @@ from halfop.ending.plan import COMMIT, ROLLBACK, PlannedPlace, Row
 from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, Ending, newest
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, RequestCode
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, ROCKSDB_QUEUES, RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings, Unreachable
 from support.brokers import store_writer as w
 from support.brokers.scripted import Peer, answering, frame, serving
@@ -259,9 +259,10 @@ def test_a_log_that_loses_its_end_while_the_connection_is_lost(ended: Any) -> No
 
 
 def test_the_topics_of_a_broker_with_rocksdb() -> None:
-    assert landed_of({}, 0) == LandedEnds(HALF_TOPICS[0], None, OP_TOPICS[0], None)
-    found = landed_of({(HALF_TOPICS[1], 0): 7, (OP_TOPICS[1], 0): 3, (HALF_TOPICS[0], 1): 9}, 0)
-    assert found == LandedEnds(HALF_TOPICS[1], 7, OP_TOPICS[1], 3)
+    assert landed_of({}, 0) == LandedEnds(None, None)
+    offsets = {(HALF_TOPICS[0], 0): 1, (HALF_TOPICS[1], ROCKSDB_QUEUES): 7, (OP_TOPICS[1], ROCKSDB_QUEUES): 3}
+    assert landed_of(offsets, 0) == LandedEnds(1, None)
+    assert landed_of(offsets, ROCKSDB_QUEUES) == LandedEnds(7, 3)
 
 
 def test_rows_of_one_plan_are_in_order_though_the_clock_is_not() -> None:

@@ -36,7 +36,7 @@ def keep(root: Path, text: str) -> None:
     ("text", "found"),
     [
         (KEPT % 132, {0: 132}),
-        ('{\n\t"offsetTable":{\n\t\t"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:5\n\t\t}\n\t}\n}', {0: 5}),
+        ('{\n\t"offsetTable":{\n\t\t"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:5\n\t\t}\n\t}\n}', {0: 5}),
         ((KEPT % 132)[:60], {}),
         ('{"offsetTable":{}}', {}),
         ("[]", {}),

@@ -14,7 +14,7 @@ from halfop.audit.findings import NAMES
 from halfop.frame.cli import main
 from halfop.frame.summary import Summary, json_line
 from halfop.landing.lost import FOUND, LOST
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, ROCKSDB_QUEUES, ROCKSDB_TOPICS
 from halfop.settings.model import LandingSettings, Settings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG
@@ -48,7 +48,7 @@ def half(offset: int, at: float, times: int | None = None, **given: Any) -> Row:
         "TRAN_PREPARED_QUEUE_OFFSET": prepared,
     }
     return "half_messages", {
-        "queue_id": 0,
+        "queue_id": given.get("queue", 0),
         "queue_offset": offset,
         "commit_log_offset": place(at),
         "uniq_key": key,
@@ -391,6 +391,19 @@ CASES = [
     Case("one is due, and the check goes on", (half(3, 3), half(9, 300, key="N")), check=(3, 200)),
     Case("the check has passed it", (half(3, 3), half(9, 300, key="N")), check=(4, 9)),
     Case("nothing is put back, but the check goes on", (*FIVE, half(9, 300, key="N")), check=(3, 299)),
+    Case(
+        "forgotten in RocksDB, where nothing is put back: 17 intervals after the timeout",
+        tuple(half(n, n, key=f"K{n}", queue=ROCKSDB_QUEUES) for n in range(6)),
+        tuple(("FORGOTTEN_BY_BROKER", n) for n in range(6)),
+        fates=("OPEN",) * 6,
+        known_until=1026,
+    ),
+    Case(
+        "not forgotten yet",
+        (half(0, 5, queue=ROCKSDB_QUEUES), half(1, 9, key="L", queue=ROCKSDB_QUEUES)),
+        (("FORGOTTEN_BY_BROKER", 0),),
+        known_until=1028,
+    ),
     Case("nothing is due yet", (*FIVE, half(9, 150, key="N"))),
     Case("four are due", (*FIVE[1:], half(9, 300, key="N"))),
     Case("an own immunity", (*[half(n, n, key=f"I{n}", immunity=400) for n in range(5)], half(9, 300, key="N"))),
@@ -471,8 +484,9 @@ def _key(case: Case, cells: Cells) -> str | None:
 
 def _progress(case: Case) -> list[Cells]:
     known = None if case.known_until is None else instant(case.known_until)
-    topics = (HALF_TOPIC, OP_TOPIC) if case.listed else ()
-    queues: list[Cells] = [{"topic": topic, "queue_id": 0, "known_until": known} for topic in topics]
+    topics = [(HALF_TOPIC, 0), (OP_TOPIC, 0), *((topic, ROCKSDB_QUEUES) for topic in ROCKSDB_TOPICS)]
+    queues: list[Cells] = [{"topic": topic, "queue_id": queue, "known_until": known} for topic, queue in topics]
+    queues = queues if case.listed else []
     if case.check is not None:
         offset, since = case.check
         queues += [{"topic": HALF_TOPIC, "queue_id": 0, "check_offset": offset, "check_since": instant(since)}]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 from halfop.frame.summary import Summary
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.names import topics_of
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings import model as s
 from halfop.settings.topics import TopicSettings
@@ -65,7 +65,7 @@ def land(
     progress = [
         (broker, topic, queue, *span, until, at, (sources or {}).get(broker, "FILES"))
         for (broker, queue), until in known.items()
-        for topic, span in ((HALF_TOPIC, of_halves.get((broker, queue), _NONE)), (OP_TOPIC, _NONE))
+        for topic, span in zip(topics_of(queue), (of_halves.get((broker, queue), _NONE), _NONE), strict=True)
     ]
     names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at", "source"]
     append(warehouse, PROGRESS, [dict(zip(names, cells, strict=True)) for cells in progress])

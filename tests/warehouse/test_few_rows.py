@@ -359,8 +359,8 @@ def test_only_files_that_may_have_what_op_messages_name_are_read(warehouse: Kern
         if pq.read_table(file)["queue_offset"].to_pylist() != [100]:
             make_unreadable(file)
     fresh = KernelWarehouse(warehouse.spark, warehouse.root)
-    named = fresh.frame([("", 0, 100)], "broker_name STRING, queue_id INT, half_offset BIGINT")
-    halves, finals = op_rows._near(fresh, equal("broker_name", ""), named)
+    items = fresh.frame([("", 0, 100, "")], "broker_name STRING, queue_id INT, half_offset BIGINT, body STRING")
+    halves, finals = op_rows._near(fresh, equal("broker_name", ""), items, op_rows._named(items))
     assert ([row["queue_offset"] for row in halves.collect()], finals.collect()) == ([100], [])
 
 

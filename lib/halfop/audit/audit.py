@@ -22,7 +22,7 @@ from halfop.audit.coverage import LOST_AT_FIRST, StandingRows, checks, coverage
 from halfop.audit.erased import ErasedHalves
 from halfop.audit.fates import FATES, examine, of_others, overview
 from halfop.audit.findings import FINDINGS, NAMES, TABLE
-from halfop.audit.groups import Brokers, alive_until, found_of_groups, found_of_hosts, twins
+from halfop.audit.groups import Brokers, alive_until, forgotten, found_of_groups, found_of_hosts, twins
 from halfop.columns.keys import HALF_KEY, in_micros
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
@@ -102,9 +102,10 @@ def audit(warehouse: Warehouse, settings: Settings) -> Summary:
     counted = overview(*rows).persist()
     op_lag = settings.landing.op_lag
     examined = examine(_other_transactions(rows, counted), read.queues, made.finals, op_lag).persist()
-    brokers = Brokers(alive_until(*rows[:3]), checks(warehouse, own))
+    brokers = Brokers(alive_until(*rows[:3]), checks(warehouse, own), read.queues)
     of_groups = found_of_groups(rows.halves, counted, examined, brokers, made.rules)
     others = [twins(rows.halves, counted), of_groups, found_of_hosts(made.halves)]
+    others.append(forgotten(rows.halves, counted, brokers, made.rules))
     found = reduce(DataFrame.unionByName, [examined.select(F.inline("found")), *others])
     found = standing.landed_under(found).persist()
     try:

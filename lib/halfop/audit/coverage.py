@@ -34,7 +34,8 @@ _MESSAGE = ["uniq_key", "producer_group"]
 # Offsets in the half queue, places in the commit log, microseconds; `since` is when the last half message before a gap
 # was stored.
 _COLUMNS = """broker_name STRING, queue_id INT, first_offset BIGINT, last_offset BIGINT, first_place BIGINT,
-    last_place BIGINT, log_from BIGINT, known BIGINT, gaps ARRAY<STRUCT<begin:BIGINT,end:BIGINT,since:BIGINT>>,
+    last_place BIGINT, log_from BIGINT, known BIGINT, forgets_after BIGINT,
+    gaps ARRAY<STRUCT<begin:BIGINT,end:BIGINT,since:BIGINT>>,
     offset_gaps ARRAY<STRUCT<below:BIGINT,above:BIGINT>>"""
 
 
@@ -168,6 +169,7 @@ def coverage(warehouse: Warehouse, pins: Mapping[str, int], standing: StandingRo
     gaps = [replace(gap, broker_name=standing.own_name(gap.broker_name)) for gap in _gaps(warehouse, pins)]
     of_queues = clocks(row for row in progress if row["topic"] != COMMIT_LOG)
     known = {clock[:2]: NO_TIME if clock.known_until is None else micros(clock.known_until) for clock in of_queues}
+    forgets = {clock[:2]: clock.forgets_after for clock in of_queues}
     log_from = {row["broker_name"]: row["first_offset"] for row in progress if row["topic"] == COMMIT_LOG}
     halves = standing.halves(warehouse.read("half_messages", pins["half_messages"]))
     spans = halves.groupBy(*QUEUE).agg(*_spans(), *[c for i, gap in enumerate(gaps) for c in _around(i, gap)])
@@ -175,7 +177,8 @@ def coverage(warehouse: Warehouse, pins: Mapping[str, int], standing: StandingRo
     for row in spans.collect():  # one a queue
         mine = [i for i, gap in enumerate(gaps) if gap.broker_name == row["broker_name"]]
         found = [row[c] for c in (*QUEUE, "first_offset", "last_offset", "first_place", "last_place")]
-        found += [log_from.get(row["broker_name"]), known.get((row["broker_name"], row["queue_id"]), FOREVER)]
+        queue = (row["broker_name"], row["queue_id"])
+        found += [log_from.get(row["broker_name"]), known.get(queue, FOREVER), forgets.get(queue)]
         rows.append([*found, [_gap(row, i, gaps[i]) for i in mine], [_offset_gap(row, i) for i in mine]])
     return Coverage(F.broadcast(warehouse.frame(rows, _COLUMNS)), gaps)
 

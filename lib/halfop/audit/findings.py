@@ -219,6 +219,7 @@ def _checked_after_end() -> Column:
 # ---- all kinds ----
 
 TWINS, CHECK_STUCK, GROUP_FORGOTTEN = "TWINS", "CHECK_STUCK", "GROUP_FORGOTTEN"
+FORGOTTEN_BY_BROKER = "FORGOTTEN_BY_BROKER"
 COMMIT_ONLY_BY_CHECK, MIXED_GROUP, CLOCK_SKEW = "COMMIT_ONLY_BY_CHECK", "MIXED_GROUP", "CLOCK_SKEW"
 
 
@@ -244,6 +245,7 @@ FINDINGS = (
     Finding("ENDED_WITHOUT_HALF", "an end of a half message that is not there", _ended_without_half),
     Finding("DELIVERED_WITHOUT_OP", "in the real topic, but still open in the half topic", _delivered_without_op),
     Finding("CHECKED_AFTER_END", "the producer was asked again after the end", _checked_after_end),
+    Finding(FORGOTTEN_BY_BROKER, "open, but its broker, which kept it in RocksDB, has forgotten it"),
     Finding(TWINS, "half messages that share a UNIQ_KEY and are no copies"),
     Finding(
         CHECK_STUCK,

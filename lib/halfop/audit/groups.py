@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from halfop.audit import findings as f
 from halfop.columns.keys import HALF_KEY, QUEUE, micros, present
+from halfop.rocketmq.names import ROCKSDB_QUEUES
 from halfop.rules.halves import carries_a_mark
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 
@@ -22,10 +23,13 @@ _ENDED = ("COMMITTED_AND_DELIVERED", "DELIVERED", "COMMITTED", "ROLLED_BACK", "E
 
 
 class Brokers(NamedTuple):
-    """The signs of how brokers' own checks go on: the newest record of each log, and how far each check is."""
+    """The signs of how brokers' own checks go on: the newest record of each log, how far each check is, and how much
+    of each queue has been read.
+    """
 
     alive: DataFrame
     checks: DataFrame
+    queues: DataFrame
 
 
 def found_of_groups(
@@ -55,8 +59,7 @@ def _late(
     halves: DataFrame, overview: DataFrame, examined: DataFrame, alive: DataFrame, rules: RuleColumns
 ) -> DataFrame:
     """Open half messages that should have been put back long ago; `passed`: a later one of their queue was."""
-    waiting = overview.where("fate = 'OPEN' AND half > 0").select(HALF_KEY)
-    rows = halves.join(waiting, HALF_KEY, "left_semi").dropDuplicates(HALF_KEY)
+    rows = _open(halves, overview).where(F.col("queue_id") < ROCKSDB_QUEUES)  # of others nothing is put back
     immune = F.greatest(rules.timeout.cast("bigint"), own_immunity(rules.timeout))
     due = micros(F.col("store")) + immune + F.lit(_INTERVALS * rules.check_interval)
     looked_at = examined.where((F.col("copies") > 0) | (F.col("discards") > 0))
@@ -64,6 +67,21 @@ def _late(
     rows = rows.join(F.broadcast(alive), "broker_name").where(due <= F.col("alive"))
     rows = rows.join(F.broadcast(reached), QUEUE, "left")
     return rows.withColumn("passed", F.coalesce(F.col("queue_offset") < F.col("reached"), F.lit(False)))
+
+
+def _open(halves: DataFrame, overview: DataFrame) -> DataFrame:
+    waiting = overview.where("fate = 'OPEN' AND half > 0").select(HALF_KEY)
+    return halves.join(waiting, HALF_KEY, "left_semi").dropDuplicates(HALF_KEY)
+
+
+def forgotten(halves: DataFrame, overview: DataFrame, brokers: Brokers, rules: RuleColumns) -> DataFrame:
+    """Returns the open transactions that their broker keeps in RocksDB and has forgotten."""
+    rows = _open(halves, overview).join(brokers.queues, QUEUE)
+    found = rows.where(rules.is_forgotten(F.col("known"), own_immunity(rules.timeout), "store"))
+    about = ("broker_name", "queue_id", "queue_offset", "uniq_key", "producer_group", "real_topic", "born_timestamp")
+    text = f.sentence("stored at ", F.col("store"), ", asked about as often as its broker does, and nothing ended it")
+    cells = {name: F.col(name) for name in about} | {"half_offsets": F.array("queue_offset"), "detail": text}
+    return found.select(*f.row(finding=F.lit(f.FORGOTTEN_BY_BROKER), **cells))
 
 
 def _standing(late: DataFrame, checks: DataFrame, rules: RuleColumns) -> DataFrame:

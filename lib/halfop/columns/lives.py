@@ -131,8 +131,9 @@ def _life(number: int, rows: Sequence[Mapping[str, Any]]) -> Life:
 
     halves, ops = cuts(HALF_TOPICS, "cut_offset"), cuts(OP_TOPICS, "cut_offset")
     begun_at = min((row["begun_at"] for row in rows if row["begun_at"] is not None), default=None)
-    log = cuts(HALF_TOPICS, "cut_log_offset")
-    stands_to = max([*log.values(), *cuts(OP_TOPICS, "cut_log_offset").values()], default=0)
+    places = cuts(HALF_TOPICS, "cut_log_offset").values()
+    log = {0: max(places)} if places else {}  # a broker has one log, and two half queues at most
+    stands_to = max([*places, *cuts(OP_TOPICS, "cut_log_offset").values()], default=0)
     return Life(number, rows[0]["broker_name"], halves, ops, log, begun_at, stands_to)
 
 

@@ -15,20 +15,11 @@ import pyarrow.compute as pc
 from halfop.ending.plan import PlannedPlace, Row
 from halfop.ending.table import Ending
 from halfop.frame.errors import InputRefused
-from halfop.landing.identity import refuse_rocksdb_broker
 from halfop.rocketmq.batches import HALF, OP, half_batch, op_batch
-from halfop.rocketmq.names import (
-    CHECK_TIMES,
-    GATEWAY_CONFIG,
-    HALF_TOPIC,
-    HALF_TOPICS,
-    OP_TOPIC,
-    OP_TOPICS,
-    PREPARED_QUEUE_OFFSET,
-)
+from halfop.rocketmq.names import CHECK_TIMES, GATEWAY_CONFIG, PREPARED_QUEUE_OFFSET, ROCKSDB_QUEUES, topics_of
 from halfop.rocketmq.properties import Properties
 from halfop.rocketmq.record import Records
-from halfop.rocketmq.wire.client import Broker, is_rocksdb_alone
+from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.name_servers import NameServers
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, checked, pull
 from halfop.rocketmq.wire.remoting import Corrupt, Credentials, RemotingError, RemotingSettings, Tls
@@ -111,14 +102,13 @@ class Owner:
 
 
 def _checked(broker: Broker, name: str) -> Owner:
-    """Raises InputRefused for another broker or one with RocksDB alone, NoMaster for a slave."""
+    """Raises InputRefused for another broker, NoMaster for a slave."""
     conf, address = broker.configuration(), broker.remote.address
     if conf.get("brokerName") != name:
         problem = f"it is broker {conf.get('brokerName')}, but the messages are of {name}"
         raise InputRefused(address, None, problem, "give the address of that broker, or --namesrv")
     if conf.get("brokerRole") == "SLAVE":
         raise NoMaster(f"{address} is a slave of {name}: only a master ends transactions")
-    refuse_rocksdb_broker(broker, name, is_rocksdb_alone(conf))
     batch, interval, queue = (_millis(address, conf, key) for key in _TIMES)
     return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval, queue, GATEWAY_CONFIG in conf)
 
@@ -168,9 +158,7 @@ _CLOCKS_DIFFER = timedelta(minutes=1)  # this machine's and the broker's, at mos
 class LandedEnds(NamedTuple):
     """The offsets up to which a broker's half and op queue have landed; None: nothing has."""
 
-    half_topic: str = HALF_TOPIC
     half: int | None = None
-    op_topic: str = OP_TOPIC
     op: int | None = None
 
 
@@ -206,9 +194,11 @@ class Tails:
 
     def __init__(self, landed: LandedEnds, queue: int, rows: Collection[Row]) -> None:
         lowest = min((place.queue_offset for row in rows for place in row.places), default=0)
-        self._halves = _Tail(landed.half_topic, queue, lowest if landed.half is None else landed.half, HALF)
-        self._ops = _Tail(landed.op_topic, queue, landed.op or 0, OP)
-        self._lowest = lowest
+        half_topic, op_topic = topics_of(queue)
+        self._halves = _Tail(half_topic, queue, lowest if landed.half is None else landed.half, HALF)
+        self._ops = _Tail(op_topic, queue, landed.op or 0, OP)
+        self._by_place = queue >= ROCKSDB_QUEUES
+        self._lowest = min((self._named(place) for row in rows for place in row.places), default=0)
         self._rows: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
             self._rows[row.uniq_key].append(row)
@@ -233,17 +223,26 @@ class Tails:
         return [place for place in mine if place.queue_offset > row.places[-1].queue_offset]
 
     def has_checked(self, broker: Broker, place: PlannedPlace) -> bool:
-        """Returns whether the broker's check has passed a half message: a copy that it put back until then is there."""
+        """Returns whether the broker's check has passed a half message: a copy that it put back until then is there.
+
+        It puts back no transaction in RocksDB.
+        """
+        if self._by_place:
+            return True
         checked_until = broker.check_offset(self._halves.topic, self._halves.queue)
         return checked_until is not None and checked_until > place.queue_offset
 
     def op_of(self, place: PlannedPlace) -> int | None:
         """Returns the offset of the op message that names a half message; None if there is none."""
-        return self._ended.get(place.queue_offset)
+        return self._ended.get(self._named(place))
 
     def outcome_of(self, place: PlannedPlace) -> str | None:
         """Returns how a half message ended, COMMIT or ROLLBACK, if its op message shows that: a gateway's does."""
-        return self._outcomes.get(place.queue_offset)
+        return self._outcomes.get(self._named(place))
+
+    def _named(self, place: PlannedPlace) -> int:
+        """Returns the number by which ops name a half message."""
+        return place.commit_log_offset if self._by_place else place.queue_offset
 
     def _add_copies(self, records: Records) -> None:
         properties = Properties(records)
@@ -282,14 +281,11 @@ def _offsets(body: str) -> Iterator[int]:
 def since(landed: LandedEnds, broker: Broker, queue: int, endings: Sequence[Ending]) -> LandedEnds:
     """Returns where to read from if these earlier answers, too, must be seen, with the copies that came after them."""
     first = min(each.at for each in endings) - _CLOCKS_DIFFER
-    op = broker.offset_at(landed.op_topic, queue, int(first.timestamp() * 1000))
+    op = broker.offset_at(topics_of(queue)[1], queue, int(first.timestamp() * 1000))
     halves = [each.sent.queue_offset for each in endings if each.sent is not None]
     return landed._replace(half=min(halves, default=landed.half), op=min(op, landed.op or op))
 
 
 def landed_of(progress: Mapping[tuple[str, int], int | None], queue: int) -> LandedEnds:
     """Returns how far a queue has landed, from the next offsets by topic and queue."""
-    halves = {topic: progress[topic, queue] for topic in HALF_TOPICS if progress.get((topic, queue)) is not None}
-    half_topic = max(halves, key=lambda topic: halves[topic] or 0, default=HALF_TOPIC)
-    op_topic = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))[half_topic]
-    return LandedEnds(half_topic, halves.get(half_topic), op_topic, progress.get((op_topic, queue)))
+    return LandedEnds(*(progress.get((topic, queue)) for topic in topics_of(queue)))

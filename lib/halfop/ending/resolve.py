@@ -37,7 +37,7 @@ from halfop.frame.nearest import did_you_mean
 from halfop.frame.plan_file import refuse_existing
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
-from halfop.landing.identity import refuse_landed_with_rocksdb_alone
+from halfop.landing.identity import refuse_landed_before
 from halfop.settings.business import Resolution
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.rows import Kept
@@ -100,7 +100,7 @@ def resolve(warehouse: KernelWarehouse, request: ResolveRequest) -> tuple[Summar
         if len(ending) > request.limit:
             problem = f"{len(ending)} transactions are to be ended, end.limit is {request.limit}"
             raise UsageError(f"{problem}: name a group with --group, or give --limit N")
-        refuse_landed_with_rocksdb_alone(warehouse, set(ending["broker_name"].to_pylist()))
+        refuse_landed_before(warehouse, set(ending["broker_name"].to_pylist()))
     return summary, Resolved(EndingPlan(new_head(open_ones.version, str(request)), ending), refused)
 
 

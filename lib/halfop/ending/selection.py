@@ -18,7 +18,7 @@ from halfop.ending.plan import ROWS, EndingPlan, Kind, Origin, new_head
 from halfop.ending.standing import COLUMNS, Standing, lacks, standing
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
-from halfop.landing.identity import refuse_landed_with_rocksdb_alone
+from halfop.landing.identity import refuse_landed_before
 from halfop.planning.run import sources
 from halfop.runs.record import last_run
 from halfop.warehouse.kernel import KernelWarehouse
@@ -62,7 +62,7 @@ def plan(warehouse: KernelWarehouse, selection: Selection) -> tuple[Summary, End
         raise UsageError(
             f"{len(rows)} transactions are to be ended, end.limit is {selection.limit}: name fewer, or give --limit N"
         )
-    refuse_landed_with_rocksdb_alone(warehouse, set(rows["broker_name"].to_pylist()))
+    refuse_landed_before(warehouse, set(rows["broker_name"].to_pylist()))
     summary.extra |= {"planned": len(rows), "left_out": left_out}
     return summary, EndingPlan(new_head(found.version, str(selection)), rows)
 

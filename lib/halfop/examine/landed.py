@@ -18,7 +18,7 @@ from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow, instant
 from halfop.landing.table_rows import TABLES
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
-from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, topics_of
 from halfop.warehouse.erasures import erasures
 from halfop.warehouse.files import shown_path
 from halfop.warehouse.kernel import KernelWarehouse
@@ -189,7 +189,7 @@ def bring_back_progress(warehouse: KernelWarehouse, at: int) -> list[str]:
         if (name, topic, queue) in known and (source != FILES or (here is not None and here >= following)):
             continue
         offsets = (following, first) if source == FILES else (None, None)
-        time = newest if source == FILES and topic == OP_TOPIC else None
+        time = newest if source == FILES and topic in OP_TOPICS else None
         made.setdefault(source, []).append(ProgressRow(name, topic, queue, offsets[0], time, at, offsets[1]))
     for source, rows in made.items():
         progress.move(warehouse, rows, source)
@@ -207,10 +207,11 @@ def _landed(warehouse: KernelWarehouse) -> dict[tuple[str, str, int], tuple[int,
     """The span of each queue, and the newest store time of its messages."""
     found = {}
     span = (F.min("queue_offset"), F.max("queue_offset") + 1, F.max(F.unix_micros("store_timestamp")))
-    for topic, name in ((HALF_TOPIC, "half_messages"), (OP_TOPIC, "op_messages")):
+    for kind, name in enumerate(("half_messages", "op_messages")):
         for row in warehouse.read(name).groupBy("broker_name", "queue_id").agg(*span).collect():
-            found[row[0], topic, row[1]] = (row[2], row[3], row[4])
-            found.setdefault((row[0], OP_TOPIC if topic == HALF_TOPIC else HALF_TOPIC, row[1]), (0, 0, None))
+            topics = topics_of(row[1])
+            found[row[0], topics[kind], row[1]] = (row[2], row[3], row[4])
+            found.setdefault((row[0], topics[1 - kind], row[1]), (0, 0, None))
     return found
 
 

@@ -19,7 +19,7 @@ from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import duration, exact
 from halfop.planning.run import Clock, Run, clocks
-from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rules.halves import read_copies
 from halfop.runs.record import found_run
 from halfop.warehouse.erasures import erased_keys
@@ -57,7 +57,7 @@ def find(warehouse: Warehouse, wanted: str) -> tuple[list[MessageLife], bool]:
 
 def _unknown(warehouse: Warehouse, wanted: str) -> InputRefused:
     """The refusal; it names the half keys that have landed, so that a typing error shows."""
-    progress = [row for row in progress_rows(warehouse) if row["topic"] == HALF_TOPIC]
+    progress = [row for row in progress_rows(warehouse) if row["topic"] in HALF_TOPICS]
     spans = [
         f"{row['broker_name']}/{row['queue_id']}/{row['first_offset']} to {(row['next_offset'] or 1) - 1}"
         for row in sorted(progress, key=lambda row: (row["broker_name"], row["queue_id"]))[:_SHOWN_QUEUES]

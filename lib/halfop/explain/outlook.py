@@ -12,7 +12,7 @@ from halfop.explain.look_up import NO_TIME, queue_clock
 from halfop.frame import commands as w
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.run import Run, clocks
-from halfop.rocketmq.names import topic_fault
+from halfop.rocketmq.names import ROCKSDB_QUEUES, topic_fault
 from halfop.rules.questions import SENT
 from halfop.rules.reasons import Reason, allowed, words
 from halfop.rules.settings_columns import RuleColumns, own_immunity
@@ -146,6 +146,11 @@ def _not_sent(life: MessageLife) -> list[str]:
 def _watched(half: Row, last: Row, run: Run) -> list[str]:
     """The end of watching; the rules may leave a message alone for longer."""
     over = (last["resumed_at"] or half["born_timestamp"] or 0) + in_micros(run.settings.rules.watch_for) // 1000
+    if last["queue_id"] >= ROCKSDB_QUEUES:
+        return [
+            "its broker keeps it in RocksDB and asks by itself (rules.ask): halfop only watches, waits for an op or a "
+            f"final message; after the broker's last question it is discarded ({Reason.FORGOTTEN_BY_BROKER.name})",
+        ]
     return [
         "its broker asks and discards by itself (rules.ask): halfop only watches, and waits for an op, a final message "
         "or the broker's discard",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from halfop.columns.lives import Lives
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
-from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS, topics_of
 
 _WRITTEN = re.compile(r"([^/]+)/(?:([^/]+)/)?([0-9]{1,9})/([0-9]{1,18})-([0-9]{1,18})")
 _EXPECTED = "expected BROKER/QUEUE/FROM-TO or BROKER/TOPIC/QUEUE/FROM-TO, as broker-a/0/4700-4799"
@@ -33,7 +33,7 @@ class Again(NamedTuple):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return (HALF_TOPIC, OP_TOPIC) if self.topic is None else (self.topic,)
+        return topics_of(self.queue_id) if self.topic is None else (self.topic,)
 
     def __str__(self) -> str:
         topic = "" if self.topic is None else f"{self.topic}/"

@@ -1,9 +1,8 @@
-"""Checks that a source is the broker whose messages have landed under its name, and one that halfop can follow."""
+"""Checks that a source is the broker whose messages have landed under its name."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NoReturn
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,8 +11,7 @@ from halfop.columns.lives import own_name
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing.cuts import MessagePlace
 from halfop.landing.progress import ProgressRow, Queue
-from halfop.rocketmq.names import ROCKSDB_TOPICS
-from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.names import ROCKSDB_QUEUES, ROCKSDB_TOPICS
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, all_of, equal
@@ -68,32 +66,18 @@ def reused_queues(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:
     return sorted(found & wanted)
 
 
-_WAY_OUT = (
-    "set transWriteOriginTransHalfEnable=true at the broker, which then writes both forms; it can be landed and ended "
-    f"as soon as its log has no messages of {ROCKSDB_TOPICS[0]} any more, and until then its own checks end those"
-)
+def is_reused(warehouse: Warehouse, broker_name: str) -> bool:
+    """Returns whether a run has found a reused key in a half queue of a broker's."""
+    return bool(reused_queues(warehouse, [Queue(broker_name, queue) for queue in (0, ROCKSDB_QUEUES)]))
 
 
-def refuse_rocksdb(where: str, name: str) -> NoReturn:
-    """Raises InputRefused for a broker of this name."""
-    problem = f"{name} keeps its transactions in RocksDB alone (RocketMQ 5.4 and later), which halfop cannot read"
-    raise InputRefused(where, None, problem, _WAY_OUT)
+def refuse_landed_before(warehouse: Warehouse, names: Collection[str]) -> None:
+    """Raises InputRefused if an earlier version has landed transactions in RocksDB of one of these brokers.
 
-
-def refuse_rocksdb_broker(broker: Broker, name: str, is_configured: bool) -> None:
-    """Raises InputRefused for a running broker that is configured so, or has such messages still."""
-    if is_configured or _has_such(broker):
-        refuse_rocksdb(broker.remote.address, name)
-
-
-def _has_such(broker: Broker) -> bool:
-    queues = [(topic, 0) for topic in ROCKSDB_TOPICS]
-    ends = broker.max_offsets(queues)
-    return any(ends) and any(end > first for end, first in zip(ends, broker.min_offsets(queues), strict=True))
-
-
-def refuse_landed_with_rocksdb_alone(warehouse: Warehouse, names: Collection[str]) -> None:
-    """Raises InputRefused if one of these brokers has landed so: earlier versions took its ends for garbage."""
+    It took their ends for garbage, and now they would land a second time, under other keys.
+    """
     for row in progress_rows(warehouse) if names else ():
-        if row["broker_name"] in names and row["topic"] in ROCKSDB_TOPICS and row["next_offset"]:
-            refuse_rocksdb(warehouse.path(TABLE), row["broker_name"])
+        earlier = row["topic"] in ROCKSDB_TOPICS and row["queue_id"] < ROCKSDB_QUEUES and row["next_offset"]
+        if row["broker_name"] in names and earlier:
+            problem = f"an earlier version has landed {row['broker_name']}'s transactions in RocksDB without their ends"
+            raise InputRefused(warehouse.path(TABLE), None, problem, "land this broker into a new warehouse")

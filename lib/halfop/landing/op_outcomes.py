@@ -14,16 +14,17 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.columns.key_sets import look_up, packed
 from halfop.columns.keys import HALF_KEY, QUEUE
-from halfop.columns.lives import Lives
+from halfop.columns.lives import Lives, owner
 from halfop.frame.errors import InputRefused
 from halfop.landing.fields import items
 from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs, Mask
+from halfop.rocketmq.names import ROCKSDB_QUEUES
 from halfop.rocketmq.store.stretch import Stretch, read
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
@@ -63,7 +64,7 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     unknown, files = warehouse.select("op_messages", where=all_of(of_broker, is_null("outcome")))
     if not files:
         return 0
-    unknown = unknown.where(mine & F.col("half_offset").isNotNull())
+    unknown = unknown.where(mine & (F.col("half_offset").isNotNull() | _place().isNotNull()))
     places = unknown.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
     if places["low"] is None:
         return 0
@@ -82,16 +83,46 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
         return number
 
 
+def _place() -> Column:
+    """The place in the log that an op of a transaction in RocksDB names; null if its half offset is known."""
+    of_rocksdb = (F.col("queue_id") >= ROCKSDB_QUEUES) & F.col("half_offset").isNull()
+    return F.when(of_rocksdb, F.col("body").try_cast("bigint"))
+
+
 def _with_outcomes(warehouse: Warehouse, split: DataFrame, reach: Reach) -> DataFrame:
     """The items with outcomes; earlier rows are read only as far as the items reach."""
-    halves, finals = _near(warehouse, one_of("broker_name", reach.lives.names), split)
+    mine, named = one_of("broker_name", reach.lives.names), _named(split)
+    if named["first"] is not None:
+        near = warehouse.read("half_messages", where=all_of(mine, between("commit_log_offset", *named[3:])))
+        split = warehouse.stage.at_hand(_placed(split, near, reach.lives))
+        named = _named(split)
+    halves, finals = _near(warehouse, mine, split, named)
     return with_outcomes(split, reach.seen(halves), finals, reach.known, halves.count()).select(_columns())
 
 
-def _near(warehouse: Warehouse, mine: Where, split: DataFrame) -> tuple[DataFrame, DataFrame]:
+def _named(split: DataFrame) -> Row:
+    """The half offsets that items name, from `low` to `high`, the number of `rows`, places from `first` to `last`."""
+    offsets = (F.min("half_offset").alias("low"), F.max("half_offset").alias("high"), F.count("*").alias("rows"))
+    return split.agg(*offsets, F.min(_place()).alias("first"), F.max(_place()).alias("last")).collect()[0]
+
+
+def _placed(split: DataFrame, halves: DataFrame, lives: Lives) -> DataFrame:
+    """The items with the offsets of these half messages, if they name the place of one in its life's log."""
+    of_life = F.get(F.array(*map(F.lit, lives.names)), owner(lives.log_cuts, F.lit(0), F.col("place")))
+    there = halves.select("queue_id", F.col("commit_log_offset").alias("place"), "broker_name", "queue_offset")
+    there = there.where((F.col("queue_id") >= ROCKSDB_QUEUES) & (F.col("broker_name") == of_life)).distinct()
+    rows = split.withColumn("place", _place()).alias("op").join(there.alias("half"), ["queue_id", "place"], "left")
+    found = {
+        "half_offset": F.coalesce("op.half_offset", "half.queue_offset"),
+        "broker_name": F.coalesce("half.broker_name", "op.broker_name"),
+        "life": F.when(F.col("half.broker_name") != lives.current, lives.number).otherwise(F.col("op.life")),
+    }
+    kept = (found[c] if c in found else F.col("queue_id" if c == "queue_id" else f"op.{c}") for c in split.columns)
+    return rows.select(*[column.alias(c) for c, column in zip(split.columns, kept, strict=True)])
+
+
+def _near(warehouse: Warehouse, mine: Where, split: DataFrame, named: Row) -> tuple[DataFrame, DataFrame]:
     """The half messages that the items may name, and the final messages that may be theirs."""
-    places = [F.min("half_offset").alias("low"), F.max("half_offset").alias("high"), F.count("*").alias("rows")]
-    named = split.agg(*places).collect()[0]
     if named["low"] is None:
         return warehouse.empty("half_messages"), warehouse.empty("final_messages")
     near = between("queue_offset", named["low"], named["high"])
@@ -208,9 +239,11 @@ class StretchOutcomes:
         """Op messages split into items, each with its outcome if the op itself or this stretch alone settles it."""
         committed, rolled_back = self._ends()
         queues, offsets, halves = (self._longs(HALF, of) for of in ("queue_id", "queue_offset", "physical_offset"))
+        named = np.where(queues >= ROCKSDB_QUEUES, halves, offsets)
         for batch in self._ops:
             rows = items(batch)
-            at = _places(rows, queues, offsets)
+            at = _places(rows, queues, named)
+            rows = _by_offset(rows, offsets, at)
             found = (at >= 0) & pc.is_null(rows["outcome"]).to_numpy(zero_copy_only=False)
             outcome = np.where(found & committed[at], 0, 1)
             known = found & (committed[at] | rolled_back[at])
@@ -238,6 +271,16 @@ class StretchOutcomes:
     def _longs(self, kind: str, column: str) -> Longs:
         parts = [pc.cast(batch[column], pa.int64()).to_numpy() for batch in self._seen[kind]]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _by_offset(rows: pa.RecordBatch, offsets: Longs, at: Longs) -> pa.RecordBatch:
+    """The items by half offsets, null for a place in the log without a half message here."""
+    by_place = rows["queue_id"].to_numpy() >= ROCKSDB_QUEUES
+    if not by_place.any():
+        return rows
+    there = pa.array(np.append(offsets, -1)[at], mask=at < 0)
+    given = rows.schema.get_field_index("half_offset")
+    return rows.set_column(given, "half_offset", pc.if_else(by_place, there, rows["half_offset"]))
 
 
 def _places(rows: pa.RecordBatch, queues: Longs, offsets: Longs) -> Longs:

@@ -16,7 +16,7 @@ from halfop.frame.errors import WarehouseBusy
 from halfop.frame.units import EPOCH
 from halfop.landing.fields import LONG_MAX
 from halfop.rocketmq.frames import read_json
-from halfop.rocketmq.names import CHECK_GROUP, HALF_TOPIC, HALF_TOPICS, OP_TOPIC
+from halfop.rocketmq.names import CHECK_GROUP, HALF_TOPIC, ROCKSDB_QUEUES, ROCKSDB_TOPICS, topics_of
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
@@ -45,6 +45,7 @@ class ProgressRow(NamedTuple):
     highest_offset: int | None = None
     check_offset: int | None = None
     check_since: int | None = None
+    forgets_after: int | None = None
 
 
 class Complete(NamedTuple):
@@ -77,15 +78,14 @@ class QueueProgress:
 
 def rows_before(made: QueueProgress, landed_at: int) -> list[ProgressRow]:
     """The rows that are written first: no time has passed yet for a queue that is new."""
-    return [ProgressRow(*_key(queue, topic), None, None, landed_at, None) for queue in made.queues for topic in _TOPICS]
+    queues = [(queue, topic) for queue in made.queues for topic in topics_of(queue.queue_id)]
+    return [ProgressRow(*_key(*queue), None, None, landed_at, None) for queue in queues]
 
 
 def rows_after(made: QueueProgress, landed_at: int) -> list[ProgressRow]:
     """The rows that are written last: how far the queues have landed now."""
-    return [_row(made, queue, topic, landed_at) for queue in made.queues for topic in _TOPICS]
-
-
-_TOPICS = (HALF_TOPIC, OP_TOPIC)
+    queues = [(queue, topic) for queue in made.queues for topic in topics_of(queue.queue_id)]
+    return [_row(made, *queue, landed_at) for queue in queues]
 
 
 def _key(queue: Queue, topic: str) -> tuple[str, str, int]:
@@ -93,10 +93,11 @@ def _key(queue: Queue, topic: str) -> tuple[str, str, int]:
 
 
 def _row(made: QueueProgress, queue: Queue, topic: str, landed_at: int) -> ProgressRow:
-    span = (made.halves if topic == HALF_TOPIC else made.ops).get(queue)
+    of_ops = topic == topics_of(queue.queue_id)[1]
+    span = (made.ops if of_ops else made.halves).get(queue)
     known = made.known_until.get(queue)
     found = Complete(min(span.highest + 1, LONG_MAX), None) if span else None
-    found = made.complete.get(queue, found) if topic == OP_TOPIC else found
+    found = made.complete.get(queue, found) if of_ops else found
     following, highest = (found.next_offset, found.highest) if found else (None, None)
     lowest = None if span is None else span.lowest
     return ProgressRow(*_key(queue, topic), following, known, landed_at, lowest, highest_offset=highest)
@@ -116,8 +117,9 @@ def check_row(queue: Queue, topic: str, offset: int, at: int, before: ProgressRo
 
 
 def of_broker(warehouse: Warehouse, broker_name: str) -> dict[tuple[str, int], ProgressRow]:
-    """A broker's rows by topic and queue."""
-    rows = [row for row in progress_rows(warehouse) if row["broker_name"] == broker_name]
+    """A broker's rows by topic and queue, without those of queues that only an earlier version numbered so."""
+    mine = (row for row in progress_rows(warehouse) if row["broker_name"] == broker_name)
+    rows = [row for row in mine if row["topic"] not in ROCKSDB_TOPICS or row["queue_id"] >= ROCKSDB_QUEUES]
     return {
         (row["topic"], row["queue_id"]): ProgressRow(**{c: _raw(row[c]) for c in ProgressRow._fields}) for row in rows
     }
@@ -144,16 +146,20 @@ def _of_log(warehouse: Warehouse, broker_name: str, column: str) -> int | None:
 
 def op_queues(warehouse: Warehouse) -> set[Queue]:
     """All queues that have a row for their op topic."""
-    return {Queue(row["broker_name"], row["queue_id"]) for row in progress_rows(warehouse) if row["topic"] == OP_TOPIC}
+    return set(of_ops(warehouse))
 
 
 def of_ops(warehouse: Warehouse) -> dict[Queue, ProgressRow]:
     """The rows of all op topics, by queue."""
-    rows = [row for row in progress_rows(warehouse) if row["topic"] == OP_TOPIC]
+    rows = _op_rows(warehouse)
     return {
         Queue(row["broker_name"], row["queue_id"]): ProgressRow(**{c: _raw(row[c]) for c in ProgressRow._fields})
         for row in rows
     }
+
+
+def _op_rows(warehouse: Warehouse) -> list[dict[str, Any]]:
+    return [row for row in progress_rows(warehouse) if row["topic"] == topics_of(row["queue_id"])[1]]
 
 
 def sources(warehouse: Warehouse) -> dict[tuple[str, str | None, int], str | None]:
@@ -200,7 +206,7 @@ def tidy(warehouse: Warehouse) -> None:
 def known_until(warehouse: Warehouse, of: Iterable[Queue]) -> list[int | None]:
     """The known-until of these queues as the table has it now."""
     wanted = set(of)
-    rows = [row for row in progress_rows(warehouse) if row["topic"] == OP_TOPIC]
+    rows = _op_rows(warehouse)
     return [_raw(row["known_until"]) for row in rows if Queue(row["broker_name"], row["queue_id"]) in wanted]
 
 
@@ -273,8 +279,8 @@ def check_offsets(root: str) -> dict[int, int]:
     try:
         with open(os.path.join(root, FILE), "rb") as file:
             table = read_json(file.read())["offsetTable"]
-        found = [table[f"{topic}@{CHECK_GROUP}"] for topic in HALF_TOPICS if f"{topic}@{CHECK_GROUP}" in table]
-        return {int(queue): int(offset) for queues in found for queue, offset in queues.items()}
+        found = table.get(f"{HALF_TOPIC}@{CHECK_GROUP}", {})
+        return {int(queue): int(offset) for queue, offset in found.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

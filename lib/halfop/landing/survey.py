@@ -36,10 +36,7 @@ class QueueRows(NamedTuple):
 
 
 class Surveyed(NamedTuple):
-    """One stretch's part of a survey. `reaching_back` is None if these are too many.
-
-    `rocksdb`: it has messages of a broker that keeps transactions in RocksDB alone.
-    """
+    """One stretch's part of a survey. `reaching_back` is None if these are too many."""
 
     start: int
     end: int
@@ -49,7 +46,6 @@ class Surveyed(NamedTuple):
     queues: Sequence[QueueRows]
     reaching_back: Longs | None
     items: int
-    rocksdb: bool
 
 
 class StretchSurvey:
@@ -58,7 +54,7 @@ class StretchSurvey:
     def __init__(self, stretch: Stretch) -> None:
         self._stretch = stretch
         self._records, self._newest, self._end = 0, list[int](), stretch.start
-        self._faults, self._queues, self._rocksdb = list[Fault](), dict[tuple[str, int], QueueRows](), False
+        self._faults, self._queues = list[Fault](), dict[tuple[str, int], QueueRows]()
         self.outcomes = StretchOutcomes(stretch.start, np.zeros(0, np.int64))
 
     def pieces(self, skip_corrupt: bool) -> Iterator[LogPiece]:
@@ -75,7 +71,6 @@ class StretchSurvey:
         self._records, self._end = self._records + piece.records, piece.end
         self._newest += [] if piece.newest_store_ms is None else [piece.newest_store_ms]
         self._faults += piece.faults
-        self._rocksdb |= piece.rocksdb
         for found in (rows for kind, batch in piece.batches.items() for rows in _queues(kind, batch)):
             before = self._queues.get(found[:2])
             self._queues[found[:2]] = found if before is None else before.joined(found)
@@ -96,7 +91,6 @@ class StretchSurvey:
             list(self._queues.values()),
             back if len(back) <= _MOST_REACHING_BACK_OF_ONE else None,
             sum(map(len, self.items)),
-            self._rocksdb,
         )
 
 

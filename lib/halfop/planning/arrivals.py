@@ -12,6 +12,7 @@ from halfop.columns.lives import all_lost
 from halfop.planning.by_workers import TakenMessages, taken_by_workers
 from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted, covers, in_slice
 from halfop.planning.run import Clock, Run, clocks
+from halfop.rocketmq.names import ROCKSDB_QUEUES
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules import questions
@@ -24,7 +25,8 @@ from halfop.warehouse.rows import Kept
 from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, equal
 
-_CLOCK_COLUMNS = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
+_CLOCK_COLUMNS = """broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT,
+    forgets_after BIGINT"""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,8 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     Of a plan that is to be committed, workers may write a large part first.
     """
     progress = progress_rows(warehouse, run.inputs["landing_progress"])
-    rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered, all_lost(progress))
+    forgets = any(row["queue_id"] >= ROCKSDB_QUEUES for row in progress)
+    rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered, all_lost(progress), forgets)
     taken = taken_by_workers(warehouse, run, kept) if to_commit and isinstance(warehouse, KernelWarehouse) else None
     halves, op_rows = _landed(warehouse, run, rules, taken)
     open_rows = _open_rows(warehouse, run, kept)

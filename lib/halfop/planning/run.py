@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from halfop.frame.units import EPOCH
-from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, topics_of
 from halfop.rules import VERSION
 from halfop.settings.model import Count, Settings
 from halfop.settings.values import Ask
@@ -155,6 +155,7 @@ class Clock(NamedTuple):
     known_until: datetime | None
     next_offset: int | None
     first_offset: int | None
+    forgets_after: int | None = None  # microseconds, of transactions in RocksDB, if the broker has said that
 
 
 def clocks(progress: Iterable[Mapping[str, Any]]) -> list[Clock]:
@@ -177,14 +178,14 @@ def _queue(row: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _clock(broker_name: str, queue_id: int, rows: list[Mapping[str, Any]]) -> Clock:
-    of_op = [row for row in rows if row["topic"] == OP_TOPIC]
-    of_half = [row for row in rows if row["topic"] == HALF_TOPIC]
+    of_half, of_op = ([row for row in rows if row["topic"] == topic] for topic in topics_of(queue_id))
     return Clock(
         broker_name,
         queue_id,
         known_until=max(_given(of_op or rows, "known_until"), default=None),
         next_offset=max(_given(of_half, "next_offset"), default=None),
         first_offset=min(_given(of_half, "first_offset"), default=None),
+        forgets_after=max(_given(of_half, "forgets_after"), default=None),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,6 @@ _TOPICS = {
     **dict.fromkeys(names.OP_TOPICS, OP),
     names.DISCARD_TOPIC: DISCARD,
 }
-_ROCKSDB_BODY = pa.scalar(b"\0", pa.binary())
 _HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 
 
@@ -56,13 +56,14 @@ def by_queue(
         yield decoded(topics.dictionary[int(keys[mine[0]]) >> 32].as_py()), int(numbers[mine[0]]), mine
 
 
-def has_rocksdb_alone(topics: pa.DictionaryArray, ops: Records | None) -> bool:
-    """Returns whether some records, with these topics and these op messages among them, are of ROCKSDB_TOPICS' form."""
-    if any(decoded(topic) in names.ROCKSDB_TOPICS for topic in topics.dictionary.to_pylist()):
-        return True
-    if ops is None or not (wanted := pc.equal(ops.bodies, _ROCKSDB_BODY).to_numpy(zero_copy_only=False)).any():
-        return False
-    return bool(pc.any(pc.is_valid(Properties(ops.select(wanted)).strings(names.TRANS_OFFSET))).as_py())
+def numbered(records: Records, topics: pa.DictionaryArray) -> Records:
+    """The records of these topics, with the queue numbers under which they land."""
+    apart = [decoded(topic) in names.ROCKSDB_TOPICS for topic in topics.dictionary.to_pylist()]
+    if not any(apart):
+        return records
+    head = records.head.copy()
+    head["queue_id"][np.array(apart)[topics.indices.to_numpy()]] += names.ROCKSDB_QUEUES
+    return replace(records, head=head)
 
 
 def half_batch(records: Records) -> pa.RecordBatch:
@@ -95,7 +96,10 @@ def half_batch(records: Records) -> pa.RecordBatch:
 
 
 def op_batch(records: Records) -> pa.RecordBatch:
-    """Rows of the op topic; what END_TRANSACTION said is known only of a gateway's ops."""
+    """Rows of the op topic; what END_TRANSACTION said is known only of a gateway's ops.
+
+    The text of an op of a transaction in RocksDB is the place of its half message in the log.
+    """
     properties = Properties(records)
     return pa.RecordBatch.from_pydict(
         {
@@ -103,12 +107,18 @@ def op_batch(records: Records) -> pa.RecordBatch:
             "queue_offset": _longs(records, "queue_offset"),
             "physical_offset": _longs(records, "physical_offset"),
             "tag": properties.strings(names.TAGS),
-            "body": strings(records.bodies),
+            "body": _texts(records, properties),
             "born_timestamp": _times(records.longs("born_ms")),
             "store_timestamp": _times(records.store_ms),
             **_end_transaction(properties),
         }
     )
+
+
+def _texts(records: Records, properties: Properties) -> pa.StringArray:
+    by_place = records.head["queue_id"] >= names.ROCKSDB_QUEUES
+    bodies = strings(records.bodies)
+    return pc.if_else(by_place, properties.strings(names.TRANS_OFFSET), bodies) if by_place.any() else bodies
 
 
 def _end_transaction(properties: Properties) -> dict[str, pa.Array]:

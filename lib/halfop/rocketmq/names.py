@@ -9,15 +9,16 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 HALF_TOPICS = (HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+OP_TOPICS = (OP_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
 PROXY_CLIENT = "rmq-proxy-producer-client"  # the client id in a heartbeat of Apache's proxy for its producers
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients send to it what they have sent, if their message trace is on
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # a broker's check service reads as this consumer group
-OP_TOPICS = (OP_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
-# Of a broker that keeps its transactions in RocksDB alone (from RocketMQ 5.4 on, with transRocksDBEnable=true and
+# Of a broker that keeps its transactions in RocksDB (from RocketMQ 5.4 on, with transRocksDBEnable=true and
 # transWriteOriginTransHalfEnable=false): an op names its half message by its place in the log, its body is a zero byte.
 ROCKSDB_TOPICS = (HALF_TOPICS[1], OP_TOPICS[1])
 TRANS_OFFSET = "TRANS_OFFSET"
-
+# Their queues are numbered from here on, so that no half key is one of the other half topic's.
+ROCKSDB_QUEUES = 1_000_000
 
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
@@ -110,6 +111,21 @@ def topic_fault(topic: str) -> str | None:
 def is_real_topic(topic: str) -> bool:
     """Returns whether a client may send to a topic of that name."""
     return is_legal(topic) and not is_reserved(topic)
+
+
+def queue_number(topic: str, queue: int) -> int:
+    """Returns the number under which a broker's queue lands."""
+    return queue + ROCKSDB_QUEUES if topic in ROCKSDB_TOPICS else queue
+
+
+def queue_there(topic: str, number: int) -> int:
+    """Returns the broker's own number of a queue."""
+    return number - ROCKSDB_QUEUES if topic in ROCKSDB_TOPICS else number
+
+
+def topics_of(number: int) -> tuple[str, str]:
+    """Returns the half topic and the op topic of half messages that land under that queue number."""
+    return ROCKSDB_TOPICS if number >= ROCKSDB_QUEUES else (HALF_TOPIC, OP_TOPIC)
 
 
 class _Code(IntEnum):

@@ -8,8 +8,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE, micros
-from halfop.rocketmq.names import END_TAG
+from halfop.columns.keys import HALF_KEY, QUEUE, micros, whole_number
+from halfop.rocketmq.names import END_TAG, ROCKSDB_QUEUES
 from halfop.rules.halves import ENDED, NEW, REJECTED, own_copies
 from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
@@ -65,9 +65,15 @@ def _fault() -> Column:
         F.when(~F.col("tag").eqNullSafe(END_TAG), Reason.ILLEGAL_TAG.name)
         .when(body.isNull() & F.col("half_offset").isNull(), Reason.NULL_BODY.name)
         .when(F.col("half_offset").isNull() & body.rlike(r"\A,+\z"), "NO_ITEMS")
+        .when(_names_a_place() & F.col("half_offset").isNull(), Reason.HALF_BEFORE_LANDING.name)
         .when(F.col("half_offset").isNull() | (F.col("half_offset") < 0), Reason.GARBAGE_OFFSET.name)
         .when(~F.coalesce(F.col("outcome").isin("COMMIT", "ROLLBACK"), F.lit(False)), Reason.NO_OUTCOME.name)
     )
+
+
+def _names_a_place() -> Column:
+    """Returns whether an op of a transaction in RocksDB names a place in the log; its landing knew of no half there."""
+    return (F.col("queue_id") >= ROCKSDB_QUEUES) & whole_number(F.col("body")).isNotNull()
 
 
 def is_faulty() -> Column:

@@ -39,6 +39,11 @@ class Reason(Enum):
         "it had landed, and its broker lost it with the end of its log",
         "There is nothing to do: what was open there is discarded",
     )
+    FORGOTTEN_BY_BROKER = (
+        "its broker keeps it in RocksDB, and has forgotten it by its own limit and interval",
+        "",
+        "its broker asked as often as it does, and forgot it",
+    )
     CHECKED_TOO_OFTEN = (
         "check times ≥ transaction_check_max, and never checked or last checked at least transaction_check_interval "
         "ago",
@@ -149,6 +154,7 @@ LINES = (
         (Reason.LOST_BY_BROKER,),
         "its broker lost all copies of it (see lives of a broker), and it has not been resumed since",
     ),
+    Line("4b", "DISCARD", (Reason.FORGOTTEN_BY_BROKER,)),
     Line("5", "DISCARD", (Reason.CHECKED_TOO_OFTEN,)),
     Line("6", "DISCARD", (Reason.EXPIRED,)),
     Line("7", "WAIT", (Reason.FRESH,)),

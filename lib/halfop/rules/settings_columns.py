@@ -10,8 +10,9 @@ from zlib import crc32
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import FARTHEST, in_micros, whole_number
+from halfop.columns.keys import FARTHEST, in_micros, micros, whole_number
 from halfop.columns.lives import Lost
+from halfop.rocketmq.names import ROCKSDB_QUEUES
 from halfop.settings.model import RuleOverride, RuleSettings
 
 NO_TIME = -2 * FARTHEST  # a queue clock on which no time has passed yet
@@ -24,7 +25,8 @@ class RuleColumns:
     """The settings of one run as Columns; a topic's value wins over a group's, a group's over the default.
 
     `watched`: the brokers that `rules.ask: auto` only watches; `counting_delivered`: those for which by
-    `rules.count: auto` only delivered questions count; `lost`: what brokers lost.
+    `rules.count: auto` only delivered questions count; `lost`: what brokers lost; `forgets`: a broker keeps
+    transactions in RocksDB, and forgets them.
     """
 
     settings: RuleSettings
@@ -32,6 +34,7 @@ class RuleColumns:
     watched: frozenset[str] = frozenset()
     counting_delivered: frozenset[str] = frozenset()
     lost: tuple[Lost, ...] = ()
+    forgets: bool = False
 
     @property
     def timeout(self) -> Column:
@@ -44,6 +47,19 @@ class RuleColumns:
     @property
     def check_interval(self) -> int:
         return in_micros(self.settings.transaction_check_interval)
+
+    def is_forgotten(self, clock: Column, immunity: Column, *later: str) -> Column:
+        """Returns whether its broker keeps a transaction in RocksDB and has forgotten it by that instant.
+
+        The broker asks first after the immunity, then after each interval, once more than its limit says; another
+        interval is for the last answer. `forgets_after` has this by the broker's own settings, if they are known.
+        `later`: columns of instants before which it did not ask.
+        """
+        after = F.coalesce(F.col("forgets_after"), (self.check_max.cast("bigint") + 2) * self.check_interval)
+        immune = F.least(F.lit(FARTHEST), F.greatest(F.lit(0), F.coalesce(immunity, self.timeout)))
+        born = F.col("born_timestamp")
+        begun = F.greatest(micros(born) + immune, *[micros(F.coalesce(F.col(c), born)) for c in later])
+        return (F.col("queue_id") >= ROCKSDB_QUEUES) & (clock - begun >= after)
 
     @property
     def file_reserved_time(self) -> int:

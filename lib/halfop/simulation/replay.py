@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StructType
 from halfop.columns.keys import HALF_KEY, QUEUE, in_micros
 from halfop.frame.units import EPOCH
 from halfop.planning.run import INPUTS
-from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rules.questions import SENT, request_id
 from halfop.simulation.history import UnaskedHistory
 from halfop.warehouse.kernel import KernelWarehouse
@@ -78,7 +78,7 @@ class StagedHistory:
         moved = dict(row) | {"known_until": None if known is None else min(known, now)}
         if row["begun_at"] is not None and row["begun_at"] > now:  # nobody knew yet what the broker had lost
             moved["life_of"] = None
-        if row["topic"] == HALF_TOPIC:
+        if row["topic"] in HALF_TOPICS:
             spans = [s for s in self.spans.get((row["broker_name"], row["queue_id"]), ()) if s[0] <= step]
             moved["first_offset"] = min((low for _, low, _ in spans), default=None)
             moved["next_offset"] = max((min(high + 1, 2**63 - 1) for _, _, high in spans), default=None)

@@ -31,6 +31,7 @@ _FURTHEST: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "cut_offset": min,
     "cut_log_offset": min,
     "begun_at": min,
+    "forgets_after": max,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from halfop.columns.keys import Key
 from halfop.ending.plan import COMMIT, Kind, PlannedPlace, Row
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import CHECK_TIMES, RequestCode
+from halfop.rocketmq.names import CHECK_TIMES, ROCKSDB_TOPICS, RequestCode
 from halfop.rocketmq.requests import COMMIT_TYPE
 
 from support.brokers import store_writer as w
@@ -35,11 +35,11 @@ def half(offset: int, times: int | None = None) -> w.Record:
     return w.half(offset, properties=properties | marks)
 
 
-def row(offset: int, kind: Kind = COMMIT) -> Row:
+def row(offset: int, kind: Kind = COMMIT, queue: int = 0) -> Row:
     """The row of a plan for transaction `offset`, of which the original alone has landed."""
     born = datetime.fromtimestamp(w.BORN_MS / 1000, timezone.utc)
     place = PlannedPlace(offset, offset * APART)
-    return Row(Key(NAME, 0, offset), kind, "KEY", None, f"K{offset}", "g", "T", "CHECK", born, (place,))
+    return Row(Key(NAME, queue, offset), kind, "KEY", None, f"K{offset}", "g", "T", "CHECK", born, (place,))
 
 
 @dataclass
@@ -49,13 +49,15 @@ class Owning:
     number: int
     behind: int = 0
     loses_ops: bool = False
+    in_rocksdb: bool = False
     end_queue: int = 0
     log: list[w.Record] = field(default_factory=list)
     asked_for: list[tuple[str, int]] = field(default_factory=list)  # UNIQ_KEYs and kinds of all answers
 
     def __post_init__(self) -> None:
+        self.half_topic, self._op_topic = ROCKSDB_TOPICS if self.in_rocksdb else (w.HALF, w.OP)
         for offset in range(self.number):
-            self.put(half(offset))
+            self.put(replace(half(offset), topic=self.half_topic))
 
     def put(self, record: w.Record) -> int:
         """Appends a record with the next offset of its queue; returns that."""
@@ -100,12 +102,19 @@ class Owning:
         place, kind = int(fields["commitLogOffset"]), int(fields["commitOrRollback"])
         self.asked_for.append((fields["msgId"], kind))
         prepared = self.log[place // APART]
-        assert (prepared.topic, prepared.queue_offset) == (w.HALF, int(fields["tranStateTableOffset"]))
+        assert (prepared.topic, prepared.queue_offset) == (self.half_topic, int(fields["tranStateTableOffset"]))
         if kind == COMMIT_TYPE:
             self.put(replace(prepared, topic="T", sys_flag=COMMIT_TYPE, prepared_offset=place))
         if not self.loses_ops:
-            self.put(w.op(str(prepared.queue_offset)))
+            self.put_op(prepared.queue_offset, place)
         return {}
+
+    def put_op(self, half_offset: int, place: int) -> None:
+        """Appends an op message about a half message."""
+        if self.in_rocksdb:
+            self.put(w.Record(self._op_topic, b"\0", {"TAGS": "d", "TRANS_OFFSET": str(place)}))
+        else:
+            self.put(w.op(str(half_offset)))
 
     def _shown(self) -> list[tuple[int, w.Record]]:
         return [(n * APART, each) for n, each in enumerate(self.log[: len(self.log) - self.behind])]

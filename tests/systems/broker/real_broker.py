@@ -1,4 +1,4 @@
-"""A real RocketMQ on loopback, 5.5.0, 5.3.3 or 4.9.7, and a real producer: started by tests, killed when they end.
+"""A real RocketMQ on loopback (5.5.1, 5.5.0, 5.3.3, 4.9.7) and a real producer: started by tests, killed when they end.
 
 Its jars are fetched into .halfop/ on first use, as Delta's are. The fixtures `broker4` and `broker5` are shared by the
 whole session: use topics of your own there, and remember that half and op topic hold what other tests sent too.
@@ -94,7 +94,7 @@ class Consumed(NamedTuple):
 class RealClients:
     """Producers of a version, which reach brokers by a name server. Their plans, truths and logs are below `home`."""
 
-    def __init__(self, version: int | str, home: Path, namesrv: str, jvm: Sequence[str] = ()) -> None:
+    def __init__(self, version: float | str, home: Path, namesrv: str, jvm: Sequence[str] = ()) -> None:
         self.version, self.home, self.namesrv = version, home, namesrv
         self._jars, self._jvm = _jars(version), [*_JVM, *jvm, f"-Duser.home={home}"]
         self._produced = 0
@@ -149,12 +149,16 @@ class RealClients:
 class RealBroker(RealClients):
     """Addresses are `host:port`, `store` is the broker's store folder. Its output and logs are below `home`."""
 
-    def __init__(self, version: int | str, home: Path, jvm: Sequence[str], settings: Mapping[str, object]) -> None:
-        port = _free_ports()
+    def __init__(self, version: float | str, home: Path, jvm: Sequence[str], settings: Mapping[str, object]) -> None:
+        self._port = port = _free_ports()
         super().__init__(version, home, f"127.0.0.1:{port}", jvm)
         self.store, self.address = home / "store", f"127.0.0.1:{port + 3}"
-        _write_conf(home / "conf", port, {**settings, "storePathRootDir": self.store})
+        self.configure(settings)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Settings that count from the next start on, by the broker's own names."""
+        _write_conf(self.home / "conf", self._port, {**settings, "storePathRootDir": self.store})
 
     def start(self) -> None:
         """Name server and broker, each where it does not run; after a kill or stop over what the store holds."""
@@ -203,13 +207,13 @@ class RealBroker(RealClients):
 
 @contextmanager
 def broker(
-    version: int | str,
+    version: float | str,
     home: Path,
     settings: Mapping[str, object] = MappingProxyType({}),
     jvm: Sequence[str] = (),
     files: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[RealBroker]:
-    """RocketMQ `version` (4, 5, or "proxy": 5.5.0) over the empty folder `home`, with `settings` by the broker's names.
+    """RocketMQ `version` (4, 5, 5.5, or "proxy": 5.5.0) over the empty folder `home`, with `settings` by its own names.
 
     `files` are written below `home` first (RocketMQ's home is there: "conf/plain_acl.yml"); `jvm` are options for both.
     """
@@ -268,7 +272,7 @@ def java() -> str:
     return found
 
 
-def _jars(version: int | str) -> Path:
+def _jars(version: float | str) -> Path:
     """The folder with the jars of that version, and in `classes` our own: fetched and compiled where need be."""
     return fetched(str(version), ("Server", "Producer", "Consumer"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from halfop.audit.audit import audit
 from halfop.ending.standing import checked
 from halfop.frame.cli import main
 from halfop.rocketmq.wire.client import Broker, HalfPlace, end_transaction
+from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
+from pyspark.sql import Row
 from support.brokers.rewinds import cut_off
 from support.crash import KILLED, dying, ended
 from support.ending_rows import connected, delivered, ended_offsets, halves, open_still, originals
 from support.entry_points import job_of
 
 from systems.broker.land_and_decide import followed
-from systems.broker.real_broker import Plan, broker
+from systems.broker.real_broker import Plan, RealBroker, broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("logging_as_before")]
 
@@ -211,3 +215,70 @@ def test_after_a_rewind(version: int, tmp_path: Path, warehouse: KernelWarehouse
             assert called(*commit, str(after))["planned"] == 5, "what is open: of both lives, and nothing that is lost"
             assert called("end", "--apply", str(after), *apply)["endings"] == {"VERIFIED": 5}
             assert delivered(there, "rewound") == dict.fromkeys([*kept, *new], 1)
+
+
+IN_ROCKSDB: dict[str, object] = {"transRocksDBEnable": True, "transWriteOriginTransHalfEnable": False}
+
+
+def until(warehouse: KernelWarehouse, running: RealBroker, reasons: set[str]) -> dict[str, tuple[str, str]]:
+    """Follows the broker until all messages are decided for these reasons."""
+    for _ in range(60):
+        found = followed(warehouse, running)
+        if {reason for _, reason in found.values()} <= reasons:
+            return found
+        time.sleep(0.5)
+    raise AssertionError(Counter(found.values()))
+
+
+def test_what_the_broker_has_forgotten(tmp_path: Path, warehouse: KernelWarehouse, called: Any) -> None:
+    """It asks once more than its limit; then nothing but the time shows it. A later end still counts."""
+    settings = {**IN_ROCKSDB, "transactionCheckMax": 2}
+    with broker(5.5, tmp_path / "broker", settings) as running, connected(running) as there:
+        truth = running.produce([Plan("silent", "UUUUUU")] * 20 + [Plan("silent", "C")] * 20, linger=8)
+        silent = {each.uniq: each.answers for each in truth if each.plan != "C"}
+        assert set(silent.values()) == {"UUUU"}, "asked three times"
+        found = until(warehouse, running, {"PRODUCER", "FORGOTTEN_BY_BROKER"})
+        assert {uniq for uniq, fate in found.items() if fate == ("DISCARD", "FORGOTTEN_BY_BROKER")} == set(silent)
+        summary = audit(warehouse, Settings())
+        kinds = {kind: number for kind, number in summary.extra["findings"].items() if number}
+        assert kinds == {"FORGOTTEN_BY_BROKER": 20}
+        made = str(tmp_path / "plan.jsonl")
+        called("end", "--where", "decision = 'DISCARD'", "--commit", "--plan", made)
+        said = called("end", "--apply", made, "--broker", running.address)
+        assert (said["status"], said["endings"]) == (0, {"VERIFIED": 20}), said
+        found = followed(warehouse, running)
+        assert {found[uniq] for uniq in silent} == {("COMMIT", "AFTER_DISCARD")}
+        assert set(delivered(there, "silent").values()) == {1}
+
+
+def test_nothing_is_committed_that_was_rolled_back(tmp_path: Path, warehouse: KernelWarehouse, called: Any) -> None:
+    """The broker itself takes a commit after a rollback, and delivers; `end` looks at its ops before it sends."""
+    with (
+        broker(5.5, tmp_path / "broker", {**IN_ROCKSDB, "transactionCheckMax": 1000}) as running,
+        connected(running) as there,
+    ):
+        running.produce([Plan("reversed", "U")] * 60)
+        assert {decision for decision, _ in followed(warehouse, running).values()} == {"WAIT"}
+        plan = str(tmp_path / "plan.jsonl")
+        assert called("end", "--where", "true", "--commit", "--plan", plan)["planned"] == 60
+        rows = warehouse.read("half_messages").orderBy("queue_offset").collect()
+        for row in rows[:20]:
+            rolled_back(there, row)
+        committed = rows[0]
+        said = called("end", "--apply", plan, "--broker", running.address)
+        assert (said["status"], said["endings"]) == (0, {"VERIFIED": 40, "ENDED_MEANWHILE": 20}), said
+        assert delivered(there, "reversed") == {row["uniq_key"]: 1 for row in rows[20:]}
+        found = {uniq: decision for uniq, (decision, _) in followed(warehouse, running).items()}
+        assert found == {row["uniq_key"]: "COMMIT" if n >= 20 else "ROLLBACK" for n, row in enumerate(rows)}
+        end(there, committed, commit=True)
+        assert delivered(there, "reversed")[committed["uniq_key"]] == 1, "what a broker does by itself"
+
+
+def rolled_back(there: Broker, row: Row) -> None:
+    end(there, row, commit=False)
+
+
+def end(there: Broker, row: Row, commit: bool) -> None:
+    names = ("producer_group", "uniq_key", "real_topic", "queue_offset", "commit_log_offset")
+    half = HalfPlace(*(row[name] for name in names))
+    there.remote.ask(end_transaction(half, commit))

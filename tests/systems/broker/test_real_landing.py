@@ -203,7 +203,7 @@ def test_a_broker_shows_its_time_and_role_and_finds_offsets_by_time(tmp_path: Pa
         with closing(Broker(running.address, RemotingSettings())) as asked:
             before, clock = time.time(), asked.clock()
             assert before - 1.1 <= clock.shown / 1e6 <= time.time() <= clock.latest() / 1e6
-            assert asked.role() == ("broker-a", False, False, False)
+            assert asked.role() == ("broker-a", False, False, None)
             end = asked.max_offset(HALF_TOPIC, 0)
             assert end == 20
             assert asked.offset_at(HALF_TOPIC, 0, int((begun - 60) * 1000)) == 0

@@ -21,6 +21,7 @@ from halfop.landing.staged import Marks, Staging, searched_columns
 from halfop.landing.table_rows import TABLES, UNSETTLED, RowForm, form_of, in_form, write_items
 from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs
+from halfop.rocketmq.names import ROCKSDB_QUEUES
 from halfop.rocketmq.record import Records, chain
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, Hole, QueueRange, checked, pull
@@ -230,7 +231,8 @@ class _Pulling:
     def _with_outcomes(self, ops: pa.RecordBatch) -> list[pa.RecordBatch]:
         ends = self._share.ends or Ends({}, False)
         named = items(ops)["half_offset"].drop_null().unique().to_numpy()
-        halves = self._heads(ends, HALF, "queue_offset", np.sort(named))
+        by_place = ops["queue_id"][0].as_py() >= ROCKSDB_QUEUES
+        halves = self._heads(ends, HALF, "physical_offset" if by_place else "queue_offset", np.sort(named))
         places = np.unique(halves["physical_offset"].to_numpy())
         finals = self._heads(ends, FINAL, "prepared_transaction_offset", places)
         found = StretchOutcomes(0, np.zeros(0, np.int64))

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from halfop.frame.errors import HalfopError, InputRefused
 from halfop.frame.summary import Summary, add_counts
-from halfop.landing import identity, lost, progress, rewind
+from halfop.landing import lost, progress, rewind
 from halfop.landing.again import by_life
 from halfop.landing.broker.messages import SOURCE, Messages, Pulls, RealQueue, Source
 from halfop.landing.broker.request import BrokerRequest, begin_of
@@ -27,13 +27,13 @@ from halfop.landing.broker.same_broker import (
     refuse_renamed,
 )
 from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, real_queues, unfinished, with_seen
-from halfop.landing.identity import reused_queues
+from halfop.landing.identity import is_reused, refuse_landed_before
 from halfop.landing.op_outcomes import Reach, land_again
-from halfop.landing.progress import ProgressRow, Queue
+from halfop.landing.progress import ProgressRow
 from halfop.landing.staged import Staging
 from halfop.landing.table_rows import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
-from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, ROCKSDB_TOPICS
 from halfop.rocketmq.wire.client import Broker, Role
 from halfop.rocketmq.wire.name_servers import BrokerAddress
 from halfop.rocketmq.wire.pull import QueueRange
@@ -126,9 +126,10 @@ class BrokerLanding:
 
         Raises InputRefused for a broker that must not land so.
         """
+        refuse_landed_before(self._warehouse, self.names)
         rows = progress.of_broker(self._warehouse, self.name)
         self._refuse(role := broker.role())
-        identity.refuse_rocksdb_broker(broker, self.broker_name, role.rocksdb_alone)
+        self._forgets_after = role.forgets_after
         self._clock = broker.clock()
         if self._request.accept_rewind:
             self._accept(broker, rows)
@@ -167,7 +168,7 @@ class BrokerLanding:
         if not self._is_master:
             problem, hint = "a slave: it may lag, and then its end looks like a rewind", "accept its master's"
             raise InputRefused(self._address.address, None, problem, hint)
-        reused = bool(reused_queues(warehouse, {Queue(before.current, 0)}))
+        reused = is_reused(warehouse, before.current)
         with self._lock:
             found = rewind.Rewind(warehouse, before, BrokerThere(broker, rows), self._at, SOURCE)
             self._lives = found.accepted(reused)
@@ -241,6 +242,7 @@ class BrokerLanding:
             ProgressRow(self.name, q.topic, q.queue, q.end, known_until if q.topic in _ASKED else None, at, None)
             for q in queues
         ]
+        rows = [row._replace(forgets_after=self._forgets_after) if row.topic in ROCKSDB_TOPICS else row for row in rows]
         earlier = self._lives.names[:-1]
         asked = [(name, q) for name in earlier for q in queues if q.topic in _ASKED]
         rows += [ProgressRow(name, q.topic, q.queue, None, known_until, at, None) for name, q in asked]

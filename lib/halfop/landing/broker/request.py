@@ -12,7 +12,7 @@ from halfop.landing import progress
 from halfop.landing.again import Again
 from halfop.landing.broker.sampling import Progress, Since, stored
 from halfop.landing.identity import refuse_name
-from halfop.rocketmq.names import HALF_TOPICS, is_real_topic
+from halfop.rocketmq.names import HALF_TOPICS, is_real_topic, queue_number
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.name_servers import BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import QueueRange
@@ -91,13 +91,14 @@ def begin_of(request: BrokerRequest, broker: Broker, rows: Progress) -> Since | 
         return None
     if request.from_offset is None:
         return None if request.since is None else Since(progress.micros(request.since) // 1000)
-    ends = {topic: broker.max_offset(topic, 0) for topic in HALF_TOPICS}
-    topic = max(ends, key=lambda each: ends[each])
-    wanted = QueueRange(topic, 0, request.from_offset, ends[topic])
+    queues = [(topic, queue_number(topic, 0)) for topic in HALF_TOPICS]
+    ends = dict(zip(queues, broker.max_offsets(queues), strict=True))
+    topic, queue = max(ends, key=lambda each: ends[each])
+    wanted = QueueRange(topic, queue, request.from_offset, ends[topic, queue])
     at = stored(broker, wanted) if wanted.start < wanted.end else None
     if at is None:
         problem = (
             f"--from-offset {request.from_offset}: no half message is there, queue 0 of {topic} ends at {wanted.end}"
         )
         raise InputRefused(broker.remote.address, None, problem, "give an offset of it, or --since T")
-    return Since(at // 1000, request.from_offset)
+    return Since(at // 1000, request.from_offset, topic)

@@ -11,11 +11,11 @@ from halfop.landing.again import Again, kind_of
 from halfop.landing.broker.messages import SOURCE
 from halfop.landing.broker.sampling import MARGIN, OWN, Progress, QueueSample
 from halfop.landing.cuts import MessagePlace, place_of
-from halfop.landing.identity import newest_half, reused_queues
+from halfop.landing.identity import is_reused, newest_half
 from halfop.landing.progress import ProgressRow, Queue, check_row
 from halfop.landing.rewind import HINT
 from halfop.rocketmq.batches import FINAL, HALF, KINDS
-from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS
+from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC, HALF_TOPICS
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
@@ -27,7 +27,7 @@ _NAME_BEFORE = "broker-a"
 
 def refuse_rebuilt(warehouse: Warehouse, name: str, broker: Broker, rows: Progress) -> None:
     """Raises InputRefused for a broker that was rebuilt under its old name: its newest half message is another."""
-    reused = reused_queues(warehouse, {Queue(name, 0)})
+    reused = is_reused(warehouse, name)
     halves = [row for (topic, _), row in rows.items() if topic in HALF_TOPICS and row.next_offset]
     if reused or not all(_is_same(warehouse, broker, row) for row in halves):
         problem = f"KEY_REUSED: not the broker that has landed as {name}"
@@ -145,9 +145,10 @@ def _made_again(hole: lost.Range) -> str:
 def check_rows(broker: Broker, name: str, at: int, queues: Iterable[QueueRange], rows: Progress) -> list[ProgressRow]:
     """The rows of landing_progress for half queues that hold something; none if the broker does not answer that.
 
+    A broker checks transactions in RocksDB all at once.
     `at`: the broker's time, epoch microseconds; `rows`: the progress until now.
     """
-    some = [each for each in queues if each.end]
+    some = [each for each in queues if each.end and each.topic == HALF_TOPIC]
     offsets = [(each, broker.check_offset(each.topic, each.queue)) for each in some]
     return [
         check_row(Queue(name, q.queue), q.topic, offset, at, rows.get((q.topic, q.queue)))

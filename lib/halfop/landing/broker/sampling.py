@@ -17,7 +17,15 @@ from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.landing.rewind import HINT
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
-from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS, is_real_topic
+from halfop.rocketmq.names import (
+    DISCARD_TOPIC,
+    HALF_TOPIC,
+    HALF_TOPICS,
+    OP_TOPICS,
+    ROCKSDB_TOPICS,
+    is_real_topic,
+    queue_number,
+)
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
@@ -34,10 +42,14 @@ OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
 
 @dataclass(frozen=True)
 class Since:
-    """Where the first landing of a queue begins: at a store time, epoch milliseconds; the half queue at an offset."""
+    """Where the first landing of a queue begins: at a store time, epoch milliseconds; the half queue at an offset.
+
+    `half_topic`: the one of a broker's two that the offset is of.
+    """
 
     millis: int
     half_offset: int | None = None
+    half_topic: str = HALF_TOPIC
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,7 @@ class Sampling:
         """Returns the ranges of ops, discards and half messages."""
         found = QueueSample()
         for kind, topics in ((OP, OP_TOPICS), (DISCARD, (DISCARD_TOPIC,)), (HALF, HALF_TOPICS)):
-            queues = [(topic, n) for topic in topics for n in range(self._queues.get(topic, 1))]
+            queues = [(topic, queue_number(topic, n)) for topic in topics for n in range(self._queues.get(topic, 1))]
             self._add(found, kind, dict.fromkeys(queues, self._wanted.since))
         return found
 
@@ -133,7 +145,8 @@ class Sampling:
     def _add(self, found: QueueSample, kind: str, queues: Mapping[tuple[str, int], Since | None]) -> None:
         """Adds what is to be pulled of these queues; a queue of which nothing has landed may begin later."""
         ends = dict(zip(queues, self._broker.max_offsets(list(queues)), strict=True))
-        sound = [queue for queue in queues if self._is_sound(found, kind, queue, ends[queue])]
+        used = [queue for queue in queues if ends[queue] or queue[0] not in ROCKSDB_TOPICS or queue in self._progress]
+        sound = [queue for queue in used if self._is_sound(found, kind, queue, ends[queue])]
         some = [queue for queue in sound if ends[queue] > self._landed(queue)]
         firsts = dict(zip(some, self._broker.min_offsets(some), strict=True))
         for queue in sound:
@@ -150,7 +163,7 @@ class Sampling:
         """Where a first landing begins if that is after the queue's first message; None if it is not."""
         if since is None or there.end <= first or (there.topic, there.queue) in self._progress:
             return None
-        if since.half_offset is not None and there.topic in HALF_TOPICS:
+        if since.half_offset is not None and there.topic == since.half_topic:
             return min(max(since.half_offset, first), there.end)
         begin = min(self._broker.offset_at(there.topic, there.queue, since.millis - MARGIN), there.end)
         # a broker may round, or go by the times of its files: what is left out must be older

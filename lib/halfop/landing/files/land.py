@@ -29,7 +29,7 @@ from halfop.landing.progress import Queue, next_instant
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import remove_left
 from halfop.landing.table_rows import TABLES
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.progress import progress_rows
@@ -270,7 +270,7 @@ class _Landing:
 
 
 def _is_of_files(topic: str | None, source: str | None) -> bool:
-    return topic in (OP_TOPIC, HALF_TOPIC, None) and source in (None, SOURCE)
+    return topic in (*HALF_TOPICS, *OP_TOPICS, None) and source in (None, SOURCE)
 
 
 def _begun(life: Life) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing.progress import FILE
-from halfop.rocketmq.names import GATEWAY_FILE
+from halfop.rocketmq.names import GATEWAY_FILE, queue_number
 from halfop.rocketmq.store.commitlog import DLEDGER, QUIET, dledger_refusal
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.rocketmq.store.layout import BACK
@@ -186,7 +186,7 @@ def _copy_new(remote: _Remote, target: str, landed: LandedLog) -> int:
     copied = _copy_check_offsets(remote, target)
     for folder, files in groupby(remote.files(QUEUES), key=lambda file: file.folder):
         topic, _, queue = folder.removeprefix(f"{QUEUES}/").rpartition("/")
-        unit = landed.units.get((topic, int(queue))) if queue.isdecimal() else None
+        unit = landed.units.get((topic, queue_number(topic, int(queue)))) if queue.isdecimal() else None
         copied += _copy_queue(remote, list(files), target, since, unit)
     for file in remote.files(LOG):
         with closing(_Copy(remote, file, target)) as copy:

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress, rewind
-from halfop.landing.identity import reused_queues
-from halfop.landing.progress import Queue, next_instant
+from halfop.landing.identity import is_reused
+from halfop.landing.progress import next_instant
 from halfop.landing.staged import staging
 from halfop.landing.store.again import parts_again
 from halfop.landing.store.commits import commit, commit_again, queues
@@ -66,7 +66,7 @@ def _landed(warehouse: Warehouse, broker: str) -> LandedLog | None:
 def _accept(landing: StoreLanding, summary: Summary, log: logging.Logger) -> None:
     """Begins a new life if the store is not the one that has landed."""
     before, warehouse = landing.lives, landing.warehouse
-    reused = bool(reused_queues(warehouse, {Queue(before.current, 0)}))
+    reused = is_reused(warehouse, before.current)
     there = StoreThere(landing.root)
     landing.lives = rewind.Rewind(warehouse, before, there, landing.landed_at, SOURCE).accepted(reused)
     landing.lost = lost.known(warehouse, landing.broker)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halfop.landing import identity, lost, progress
+from halfop.landing import lost, progress
 from halfop.landing.lost import Ranges
 from halfop.landing.staged import forms, searched_columns
 from halfop.landing.store.same_store import (
@@ -208,17 +208,12 @@ class StretchesFound(NamedTuple):
 
 
 def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt: bool) -> StretchesFound:
-    """Surveys the stretches, and writes their rows to files.
-
-    Raises InputRefused for a broker that keeps its transactions in RocksDB alone.
-    """
+    """Surveys the stretches, and writes their rows to files."""
     rows = _rows(landing)
     done = _done(landing, [LogShare(part, skip_corrupt, rows) for part in _parts(landing, stretches)])
     files = {kind: [file for each in done for file in each.files.get(kind, ())] for kind in rows.searched}
     rolled_back = [path for each in done for path in each.rolled_back]
     surveyed = [surveyed for each in done for surveyed in each.surveyed]
-    if any(each.rocksdb for each in surveyed):
-        identity.refuse_rocksdb(landing.request.path, landing.broker)
     return StretchesFound(surveyed, files, rolled_back)
 
 

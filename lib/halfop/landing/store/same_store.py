@@ -17,8 +17,8 @@ from halfop.frame.errors import InputRefused
 from halfop.landing import lost, progress
 from halfop.landing.again import Again
 from halfop.landing.cuts import MessagePlace, place_of
-from halfop.landing.identity import newest_half, refuse_name, reused_queues
-from halfop.landing.progress import ProgressRow, Queue
+from halfop.landing.identity import is_reused, newest_half, refuse_name
+from halfop.landing.progress import ProgressRow
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import Staging
 from halfop.landing.survey import Survey
@@ -49,7 +49,7 @@ def is_same_store(landing: StoreLanding) -> bool:
 
     If nothing has landed, any store is the same.
     """
-    if reused_queues(landing.warehouse, {Queue(landing.broker, 0)}):
+    if is_reused(landing.warehouse, landing.broker):
         return False
     rows = progress.of_broker(landing.warehouse, landing.broker)
     if not rows:
@@ -120,10 +120,8 @@ class StoreThere:
         return {(COMMIT_LOG, 0): max(log_offset, self._first)}
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue under that topic, or under the other name that the same kind of topic has."""
-        names = HALF_TOPICS if topic in HALF_TOPICS else OP_TOPICS
-        found = [queue for name in names if (queue := self._queues.get(name, queue_id)) and queue.last.offset >= 0]
-        return found[0] if found else None
+        queue = self._queues.get(topic, queue_id)
+        return queue if queue and queue.last.offset >= 0 else None
 
 
 SOURCE = "STORE"

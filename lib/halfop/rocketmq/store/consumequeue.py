@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfop.rocketmq.buffers import I4, I8, Longs, Mask, dtype_of, gather, struct_of
+from halfop.rocketmq.names import queue_number, queue_there
 from halfop.rocketmq.record import HEAD, MAX_SIZE, MIN_SIZE, chain
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
 
@@ -171,18 +172,19 @@ class ConsumeQueues:
         self._known: dict[tuple[str, int], ConsumeQueue | None] = {}
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue; None if it has no folder, as an empty one may."""
+        """A queue by the number under which it lands; None if it has no folder, as an empty one may."""
         key = (topic, queue_id)
         if key not in self._known:
-            folder = self._folder / topic / str(queue_id)
-            real = _is_name(topic) and queue_id >= 0 and folder.is_dir()
+            own = queue_there(topic, queue_id)
+            folder = self._folder / topic / str(own)
+            real = _is_name(topic) and own >= 0 and folder.is_dir()
             self._known[key] = ConsumeQueue(str(folder), topic, queue_id) if real else None
         return self._known[key]
 
     def of(self, topic: str) -> Iterator[ConsumeQueue]:
         """A topic's queues."""
         for name in _folders(self._folder / topic):
-            if name.isdecimal() and (queue := self.get(topic, int(name))):
+            if name.isdecimal() and (queue := self.get(topic, queue_number(topic, int(name)))):
                 yield queue
 
     def all(self) -> Iterator[ConsumeQueue]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from halfop.rocketmq.batches import BATCH, OP, Build, by_queue, has_rocksdb_alone, kinds_of, wrong_times
+from halfop.rocketmq.batches import BATCH, Build, by_queue, kinds_of, numbered, wrong_times
 from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.record import Chain, Records
@@ -40,7 +40,7 @@ class Stretch:
 class LogPiece:
     """A few MiB of the log. The newest store time is that of all records, not only of those in batches.
 
-    `kept` are the records of the batches. `rocksdb`: there are messages of a broker with transactions in RocksDB alone.
+    `kept` are the records of the batches.
     """
 
     start: int
@@ -50,7 +50,6 @@ class LogPiece:
     batches: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
     kept: Mapping[str, Records] = field(default_factory=dict)
-    rocksdb: bool = False
 
 
 def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False) -> Iterator[LogPiece]:
@@ -87,7 +86,8 @@ class _Reader:
             yield replace(piece, end=self._stretch.end) if found.stop and not stop else piece
 
     def _piece(self, at: int, found: Chain, check: CrossCheck) -> LogPiece:
-        records, topics = found.records, found.records.topics()
+        topics = found.records.topics()
+        records = numbered(found.records, topics)
         rows = {kind: np.flatnonzero(mask) for kind, mask in kinds_of(records, topics).items()}
         wanted = {kind: records.select(rows[kind]) for kind in self._build if len(rows[kind])}
         faults: dict[int, Fault] = {}
@@ -103,8 +103,7 @@ class _Reader:
         good = {kind: _without(some, faults, end) for kind, some in wanted.items()}
         kept = {kind: some for kind, some in good.items() if len(some)}
         batches = {kind: self._build[kind](some) for kind, some in kept.items()}
-        of_rocksdb = has_rocksdb_alone(topics, kept.get(OP))
-        return LogPiece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept, of_rocksdb)
+        return LogPiece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept)
 
     def _by_content(self, wanted: Mapping[str, Records]) -> Iterator[Fault]:
         for records in wanted.values():

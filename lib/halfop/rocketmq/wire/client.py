@@ -26,12 +26,15 @@ _SECOND = 1_000_000
 
 
 class Role(NamedTuple):
-    """A broker's own name; whether it is a slave, a gateway of halfop's, or keeps transactions in RocksDB alone."""
+    """A broker's own name; whether it is a slave or a gateway of halfop's.
+
+    `forgets_after`: the microseconds after which it forgets a transaction in RocksDB, None if it keeps none there.
+    """
 
     name: str
     is_slave: bool
     is_gateway: bool
-    rocksdb_alone: bool
+    forgets_after: int | None = None
 
 
 class LogExtent(NamedTuple):
@@ -81,9 +84,7 @@ class Broker:
         for name in ("brokerName", "brokerRole"):
             if name not in found:
                 raise Corrupt(self.remote.address, f"sent a configuration without {name}")
-        return Role(
-            found["brokerName"], found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found, is_rocksdb_alone(found)
-        )
+        return Role(found["brokerName"], found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found, _forgets_after(found))
 
     def configuration(self) -> dict[str, str]:
         """The broker's settings by its own names."""
@@ -108,11 +109,11 @@ class Broker:
 
     def offset_at(self, topic: str, queue: int, millis: int) -> int:
         """About the first offset of the queue whose message was stored at an instant or later; brokers round it."""
-        return self._offset(self.remote.ask(r.SearchOffset(topic, queue, millis)))
+        return self._offset(self.remote.ask(r.SearchOffset(topic, names.queue_there(topic, queue), millis)))
 
     def check_offset(self, topic: str, queue: int) -> int | None:
         """How far the broker's own check of a half queue has come; None if it does not say so."""
-        answer = self.remote.answer(r.QueryConsumerOffset(topic, queue, CHECK_GROUP))
+        answer = self.remote.answer(r.QueryConsumerOffset(topic, names.queue_there(topic, queue), CHECK_GROUP))
         return self._offset(answer) if answer.code == AnswerCode.SUCCESS else None
 
     def close(self) -> None:
@@ -122,16 +123,18 @@ class Broker:
         return self.remote.body(self.remote.ask(r.GetBrokerRuntimeInfo(), _is_starting), "table", made)
 
     def _offsets(self, kind: type[r.GetMaxOffset], queues: Iterable[tuple[str, int]]) -> list[int]:
-        answers = self.remote.stream(kind(topic, queue) for topic, queue in queues)
+        answers = self.remote.stream(kind(topic, names.queue_there(topic, queue)) for topic, queue in queues)
         return [self._offset(self.remote.checked(request, answer)) for request, answer in answers]
 
     def _offset(self, answer: Frame) -> int:
         return self.remote.header(r.Offset, answer).offset
 
 
-def is_rocksdb_alone(settings: Mapping[str, str]) -> bool:
-    """Returns whether a broker's settings, by its own names, let it keep transactions in RocksDB alone."""
-    return settings.get("transRocksDBEnable") == "true" and settings.get("transWriteOriginTransHalfEnable") == "false"
+def _forgets_after(settings: Mapping[str, str]) -> int | None:
+    """An interval before each question, of which there is one more than the limit, and one for the last answer."""
+    limit, interval = (settings.get(name, "") for name in ("transactionCheckMax", "transactionCheckInterval"))
+    known = settings.get("transRocksDBEnable") == "true" and limit.isdecimal() and interval.isdecimal()
+    return (int(limit) + 2) * int(interval) * 1000 if known else None
 
 
 def _is_starting(request: r.Header, answer: Frame) -> bool:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfop.rocketmq.batches import kinds_of
+from halfop.rocketmq.batches import kinds_of, numbered
 from halfop.rocketmq.buffers import struct_of
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import OP_TOPIC, AnswerCode
+from halfop.rocketmq.names import OP_TOPIC, AnswerCode, queue_there
 from halfop.rocketmq.record import Head, Records, chain
 from halfop.rocketmq.requests import Header, Pulled, PullMessage, QueryConsumeQueue, ViewMessage
 from halfop.rocketmq.wire.client import Broker
@@ -33,7 +33,7 @@ _SIZE_AND_OFFSET = struct_of(Head, "size", "queue_offset")
 
 
 class QueueRange(NamedTuple):
-    """Offsets start..end - 1 of a queue."""
+    """Offsets start..end - 1 of a queue, by the number under which it lands."""
 
     topic: str
     queue: int
@@ -122,7 +122,7 @@ class _Pulling:
 
     def __init__(self, broker: Broker, asked: QueueRange) -> None:
         self._remote, self._asked = broker.remote, asked
-        self._done = asked.start
+        self._queue, self._done = queue_there(asked.topic, asked.queue), asked.start
         self._stride, self._run = _MOST, 0
 
     def is_unknown(self) -> bool:
@@ -148,7 +148,7 @@ class _Pulling:
                 yield self._seen(request, answer)
 
     def _request(self, first: int, count: int) -> PullMessage:
-        return PullMessage(self._asked.topic, self._asked.queue, first, count, _SUBSCRIPTION, _GROUP)
+        return PullMessage(self._asked.topic, self._queue, first, count, _SUBSCRIPTION, _GROUP)
 
     def _requests(self, end: int) -> Iterator[PullMessage]:
         first = self._done
@@ -222,7 +222,7 @@ class _Pulling:
 
     def _index(self, count: int) -> list[int]:
         """Physical offsets, from that of `done` on."""
-        answer = self._remote.ask(QueryConsumeQueue(self._asked.topic, self._asked.queue, self._done, count))
+        answer = self._remote.ask(QueryConsumeQueue(self._asked.topic, self._queue, self._done, count))
         places = self._remote.body(answer, "queueData", _places) if answer.body else []
         if not places:
             raise QueueEnded(self._remote.address, self._asked, self._done)
@@ -256,10 +256,12 @@ def checked(address: str, asked: QueueRange, pulled: Chunk, kind: str) -> Record
     if found.stop is not None:
         raise Corrupt(address, f"{where}: byte {found.stop.position} of the answer: {found.stop.text}")
     offsets = np.arange(pulled.first, pulled.next, dtype=np.int64)
+    topics = records.topics()
+    records = numbered(records, topics)
     in_order = len(records) == len(offsets) and bool(np.all(records.longs("queue_offset") == offsets))
     if not in_order or not np.all(records.longs("queue_id") == asked.queue):
         raise Corrupt(address, f"{where}: the messages are not those that were asked for")
-    mine = records.select(kinds_of(records, records.topics())[kind])
+    mine = records.select(kinds_of(records, topics)[kind])
     if np.any(mine.wrong_body_crc()) or np.any(mine.wrong_property_crc()):
         raise Corrupt(address, f"{where}: a message does not match its CRC")
     return mine
