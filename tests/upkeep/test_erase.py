@@ -120,11 +120,12 @@ def test_ended_messages_go_from_every_table_and_the_open_one_stays(decided: Kern
     }
     assert made.head.tables == expected
     assert summary.extra["left_open"] == 1
-    assert "`end --key b/0/6 --rollback`" in summary.notes[0]
+    assert "`./spark-submit.sh end --key b/0/6 --rollback`" in summary.notes[0]
     assert "1 of them are discarded" in summary.notes[1]
 
     summary, done = erase(decided, made, SETTINGS)
     assert dict(done) == expected == summary.extra["erased"]
+    assert (summary.extra["left_open"], "1 message stays: open when" in summary.notes[0]) == (1, True)
     assert offsets(decided, "half_messages") == {6}
     assert [decided.read(name).count() for name in ("topics/T", "topics/U", "trans_check_max_time")] == [0, 0, 0]
     assert offsets(decided, "check_requests", "tran_state_table_offset") == {6}

@@ -205,7 +205,10 @@ def test_a_schema_is_inferred_and_written_for_review(warehouse: KernelWarehouse,
         '"`at` TIMESTAMP, `items` ARRAY<STRUCT<`sku` STRING, `n` BIGINT, `price` DOUBLE>>, '
         '`counts` STRUCT<`b` BIGINT, `a` BIGINT>, `note` STRING" # to do\n'
     )
-    assert "left out, because no type fits all: value.id, value.x" in summary.notes
+    left_out = (
+        "left out, because no type fits all: value.id (BIGINT, STRING), value.x; to have one, add it to the schema"
+    )
+    assert any(note.startswith(left_out) for note in summary.notes)
     summary = make_values(warehouse, load_settings(config, (), {}), "orders", config)
     assert summary.rows_written == {"topics": 5}
     assert values(warehouse, "orders")[4][0]["items"] == [{"sku": None, "n": None, "price": 1.5}]

@@ -22,6 +22,7 @@ from halfop.frame.summary import Summary
 from halfop.frame.units import plural
 from halfop.planning.run import sources
 from halfop.runs.record import last_run, refuse_held, wall_clock
+from halfop.settings.home import launcher
 from halfop.settings.model import RetentionSettings, Settings
 from halfop.warehouse.erasures import HALVES, erasures
 from halfop.warehouse.files import shown_path
@@ -94,8 +95,9 @@ def _of_open(found: Sequence[WholeTransaction]) -> list[str]:
         return []
     keys = " ".join(f"--key {each.keys[-1]}" for each in found[:_SHOWN])
     return [
-        f"{plural(len(found), 'message')} not erased, because a run may still decide about them: end them first, by "
-        f"`end {keys} --rollback`, or wait until they are discarded; reconcile, and plan again"
+        f"not erased, because a run may still decide: {plural(len(found), 'open message')}; "
+        f"first end it by `{launcher()} end {keys} --rollback` (docs/ending.md), or wait for its discard; "
+        "reconcile, and plan again"
     ]
 
 
@@ -113,7 +115,7 @@ def erase(warehouse: KernelWarehouse, made: ErasurePlan, settings: Settings) -> 
         refuse_held(last_run(warehouse), "nothing was erased")
         set_guards(warehouse)
         with summary.phase("look"):
-            keys = _whole(warehouse, made.keys, summary)
+            keys = _whole(warehouse, made.keys, made.head.left_open, summary)
         if keys:
             done = _removed(warehouse, made.head.plan_id, keys, summary)
         summary.extra["erased"] = {each.table: each.rows for each in done}
@@ -123,15 +125,19 @@ def erase(warehouse: KernelWarehouse, made: ErasurePlan, settings: Settings) -> 
     return summary, done
 
 
-def _whole(warehouse: KernelWarehouse, planned: set[Key], summary: Summary) -> set[Key]:
+def _whole(warehouse: KernelWarehouse, planned: set[Key], left_out: int, summary: Summary) -> set[Key]:
     """The keys of transactions that are not open, and of which no copy was deleted from the plan."""
     found = transactions(warehouse, planned)
     others = {key for each in found for key in each.keys} - planned
     _, apart = _left(warehouse, others)
     is_open = _open(warehouse, found)
     in_part = [each for each in found if not each.is_open and not apart.isdisjoint(each.keys)]
-    summary.extra["left_open"] = len(is_open)
+    summary.extra["left_open"] = left_out + len(is_open)
     summary.notes += _of_open(is_open)
+    if left_out:
+        summary.notes.append(
+            f"the data of {plural(left_out, 'message')} stays: open when the plan was made, so not in it; plan again"
+        )
     if in_part:
         summary.notes.append(f"{plural(len(in_part), 'message')} not erased: the plan lacks copies of them; plan again")
     return {key for each in found if not each.is_open and each not in in_part for key in each.keys}

@@ -118,7 +118,10 @@ def _infer(rows: DataFrame, topic: str, config: Path | None, summary: Summary) -
     summary.notes.append(f"{topic}: {ddl}")
     summary.notes.append(f"{where} maintain --values {topic} makes the values of what was delivered before")
     if left_out:
-        summary.notes.append(f"left out, because no type fits all: {', '.join(sorted(set(left_out)))}")
+        summary.notes.append(
+            f"left out, because no type fits all: {', '.join(sorted(set(left_out)))}; to have one, add it to the "
+            "schema with the type of most bodies: the others get a value_error"
+        )
 
 
 def _written(config: Path | None, topic: str, ddl: str) -> str | None:

@@ -15,14 +15,14 @@ from halfop.values.json_bodies import nests_too_deep
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _WIDER = {frozenset({"BIGINT", "DOUBLE"}): "DOUBLE", frozenset({"TIMESTAMP", "STRING"}): "STRING"}
 _WIDER |= {frozenset({"BIGINT", "DECIMAL(38,0)"}): "DECIMAL(38,0)"}
-_MIXED = "MIXED"
 
-# The name of a type, None if only nulls were seen, a list with an element's, a dict with those of fields.
+# The name of a type, None if only nulls were seen, a list with an element's, a dict with those of fields; a frozenset
+# with the names of types that no type fits.
 Seen = Any
 
 
 def inferred(bodies: Iterable[bytes]) -> tuple[str, list[str]]:
-    """Returns the fields as SQL declares them, and the places that are left out: no type fits all that was seen."""
+    """Returns the fields as SQL declares them, and the places that are left out, with the types seen there."""
     seen: Seen = reduce(_both, (_seen(value) for value in map(_decoded, bodies) if isinstance(value, dict)), {})
     left_out: list[str] = []
     fields = _fields(seen, "value", left_out)
@@ -58,8 +58,14 @@ def _both(one: Seen, other: Seen) -> Seen:
     if isinstance(one, list) and isinstance(other, list):
         return [_both(one[0], other[0])]
     if isinstance(one, str) and isinstance(other, str):
-        return _WIDER.get(frozenset({one, other}), _MIXED)
-    return _MIXED
+        return _WIDER.get(frozenset({one, other})) or frozenset({one, other})
+    return _names(one) | _names(other)
+
+
+def _names(seen: Seen) -> frozenset[str]:
+    if isinstance(seen, frozenset):
+        return seen
+    return frozenset({"STRUCT" if isinstance(seen, dict) else "ARRAY" if isinstance(seen, list) else seen})
 
 
 def _fields(seen: dict[str, Seen], at: str, left_out: list[str]) -> list[str]:
@@ -71,10 +77,14 @@ def _fields(seen: dict[str, Seen], at: str, left_out: list[str]) -> list[str]:
         except ValueError:
             text = None
         if text is None:
-            left_out.append(f"{at}.{name}")
+            left_out.append(f"{at}.{name}{_seen_as(kind)}")
         else:
             found[name] = text
     return ["`{}` {}".format(name.replace("`", "``"), text) for name, text in found.items()]
+
+
+def _seen_as(kind: Seen) -> str:
+    return f" ({', '.join(sorted(kind))})" if isinstance(kind, frozenset) else ""
 
 
 def _ddl(kind: Seen, at: str, left_out: list[str]) -> str | None:
@@ -84,4 +94,4 @@ def _ddl(kind: Seen, at: str, left_out: list[str]) -> str | None:
     if isinstance(kind, list):
         element = _ddl(kind[0], f"{at}[...]", left_out)
         return None if element is None else f"ARRAY<{element}>"
-    return None if kind in (None, _MIXED) else str(kind)
+    return kind if isinstance(kind, str) else None
