@@ -2,9 +2,9 @@
 
 bench/run layout [--rows N] [--rounds N]
 
-From 3 million rows on a look-up reads at most a tenth of the bytes that it read from joined files, and a day's scan, for
-which time order is best, at most half as much again. A day more is laid out by writing its bytes, and those of a cluster
-that was not full.
+From 3 million rows on a look-up reads at most a tenth of the bytes that it read from joined files; a day's scan, for
+which time order is best, at most half as much again. A day more is laid out by writing its bytes, and those of a
+cluster that was not full.
 """
 
 from __future__ import annotations
