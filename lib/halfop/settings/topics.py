@@ -83,7 +83,7 @@ class TopicOverride(Section):
     cluster_by: Columns | None = Field(
         default=None,
         description="The columns that readers filter by, at most four, as `committed_at,keys` or `value.id`: "
-        "`maintain` lays rows out by them, and Delta's log has their bounds. `[]`: none. null: as the table is.",
+        "`maintain` lays rows out by them. `[]`: none. null: as the table is.",
     )
     change_feed: bool | None = Field(
         default=None,
