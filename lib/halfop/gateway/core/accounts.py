@@ -7,8 +7,10 @@ is about a request decides, so they stand in the order of their rank. What no en
 from __future__ import annotations
 
 import hmac
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network
 
 import orjson
@@ -20,6 +22,7 @@ from halfop.rocketmq.names import AnswerCode, RequestCode
 PUB, SUB, GET = "PUB", "SUB", "GET"
 TOPIC, GROUP, CLUSTER, ANY = "TOPIC", "GROUP", "CLUSTER", "*"
 _SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
+_MOST_ADDRESSES = 10_000  # of which an account remembers what counts
 _UNKNOWN = "no account of this gateway has signed the request: its key or secret is wrong, or the user is disabled"
 
 
@@ -70,17 +73,36 @@ class Account:
     secret: bytes = field(repr=False)
     entries: tuple[Entry, ...]
     admin: bool = False
+    _seen: dict[bytes, Account] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def may(self, name: str, *actions: str, kind: str = TOPIC) -> bool:
         """Returns whether the account may do one of the actions."""
-        return self.admin or next((each.allows for each in self.entries if each.is_about(kind, name, actions)), False)
+        exact, others = self._places
+        near = (self.entries[place] for place in sorted([*exact.get((kind, name), ()), *others]))
+        return self.admin or next((each.allows for each in near if each.is_about(kind, name, actions)), False)
+
+    @cached_property
+    def _places(self) -> tuple[Mapping[tuple[str, str], list[int]], list[int]]:
+        """The places of exact entries by kind and name, and those of all others: an account may have many."""
+        exact, others = defaultdict[tuple[str, str], list[int]](list), list[int]()
+        for place, entry in enumerate(self.entries):
+            (others if entry.is_prefix else exact[entry.kind, entry.name]).append(place)
+        return exact, others
 
     def seen_from(self, address: bytes) -> Account:
         """Returns the account with the entries that count for a client of the address."""
-        if not any(each.sources for each in self.entries):
+        if not self._has_sources:
             return self
-        number = int.from_bytes(address, "big")
-        return replace(self, entries=tuple(each for each in self.entries if each.is_from(number)))
+        if address not in self._seen:
+            if len(self._seen) == _MOST_ADDRESSES:
+                self._seen.clear()
+            number = int.from_bytes(address, "big")
+            self._seen[address] = replace(self, entries=tuple(each for each in self.entries if each.is_from(number)))
+        return self._seen[address]
+
+    @cached_property
+    def _has_sources(self) -> bool:
+        return any(each.sources for each in self.entries)
 
     def user(self) -> dict[str, object]:
         """The account, and its secret, as AUTH_GET_USER is answered."""
