@@ -184,8 +184,9 @@ class CrossCheck:
     def _of_no_queue(self, piece: _PieceCheck, queued: list[Queued]) -> Iterator[Fault]:
         """Records of a queue that is not there, though another of its topic is: no broker removes one alone."""
         for topic, queue_id, rows in queued:
-            other = next(self._queues.of(topic), None) if topic in _READ_WHOLE else None
-            if other and self._queues.get(topic, queue_id) is None:
+            if topic not in _READ_WHOLE or self._queues.get(topic, queue_id):
+                continue
+            if other := next(self._queues.of(topic), None):
                 yield from piece.of_no_queue(other, queue_id, rows[piece.places[rows] < self._dispatched])
 
     def _units_without_record(self, piece: _PieceCheck, queued: list[Queued]) -> Iterator[Fault]:
