@@ -19,7 +19,7 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 INFER = "infer"
 _BYTES = "base64:"
 _MOST_COLUMNS = 4  # of Delta's clustering
-_EXPECTED_COLUMNS = "at most 4 names of columns with , between, each once, as committed_at,keys"
+_EXPECTED_COLUMNS = f"at most {_MOST_COLUMNS} names of columns with , between, each once, as committed_at,keys"
 
 
 def _read_columns(value: object) -> object:

@@ -34,8 +34,9 @@ class Layout:
 
 def lacking_layouts(warehouse: Warehouse, topics: TopicSettings, summary: Summary) -> Iterator[Layout]:
     """The tables that lack a part of their layout; notes those that cannot have it yet."""
-    for row in warehouse.rows("topics_index") if topics.own else ():
-        name, own = f"topics/{row['directory']}", topics.own.get(row["topic"])
+    all_own = topics.own
+    for row in warehouse.rows("topics_index") if all_own else ():
+        name, own = f"topics/{row['directory']}", all_own.get(row["topic"])
         if own is None or warehouse.version(name) == NO_TABLE:
             continue
         table = warehouse.spec(name)

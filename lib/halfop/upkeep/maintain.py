@@ -63,7 +63,7 @@ class Due:
     """A step, and the one commit that does it."""
 
     step: Step
-    commit: Callable[[], None]
+    commit: Callable[[], object]  # returns False if there was nothing to do
 
 
 def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) -> tuple[Summary, list[Step]]:
@@ -274,17 +274,13 @@ class Maintenance:
 
     def _commit(self, due: Due) -> Step | None:
         """Without a lock another process may come first: its commit stands, ours is for the next time."""
-        version = self._warehouse.version(due.step.table)
         try:
-            due.commit()
+            return None if due.commit() is False else due.step
         except SPARK_ERRORS as error:
             if not overtaken(error):
                 raise
             self._summary.notes.append(f"{due.step.table}: another commit came first; left for the next time")
             return None
-        # Not every store shows which files are laid out; Delta leaves those.
-        joined_none = due.step.what == COMPACT and self._warehouse.version(due.step.table) == version
-        return None if joined_none else due.step
 
 
 def _lock_of(table: str) -> str:

@@ -72,8 +72,11 @@ class TableUpkeep:
         joined = [each for each in sizes.values() if len(each) > 1]
         return Size(sum(map(len, joined)), sum(map(sum, joined)))
 
-    def compact(self, version: int) -> None:
+    def compact(self, version: int) -> bool:
+        """Returns whether it joined files: Delta leaves those that are laid out, and not every store shows which."""
+        before = self._warehouse.version(self.name)
         self._warehouse.compact(self.name, version)
+        return self._warehouse.version(self.name) != before
 
     @property
     def clustered_by(self) -> list[str]:
