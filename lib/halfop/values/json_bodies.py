@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Annotated, Any, TypedDict
 
 import msgspec
@@ -18,6 +18,7 @@ _SINGLE = 3.4028234663852886e38  # the largest FLOAT
 _MOST_DEEP = 200  # Python's own limit depends on who calls
 _PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,9})?")
+_quantized = Context(prec=76).quantize  # twice as many digits as a DECIMAL has
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = (datetime(1, 1, 1, tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
@@ -67,7 +68,7 @@ def _type(kind: Kind) -> Any:
     if kind.name == "MAP":
         return dict[str, _type(kind.parts[0]) | None]  # type: ignore[misc]
     if kind.name == "DECIMAL":
-        about = {"precision": kind.precision, "scale": kind.scale}
+        about = {"unit": Decimal(1).scaleb(-kind.scale), "beyond": Decimal(1).scaleb(kind.precision - kind.scale)}
         return type(f"DECIMAL({kind.precision},{kind.scale})", (Exact,), about)
     return _scalar(kind.name)
 
@@ -92,10 +93,10 @@ class Moment(int):
 
 
 class Exact(Decimal):
-    """A number of at most `precision` digits, `scale` of them after the point."""
+    """A number of whole units, less than what lies beyond."""
 
-    precision: int
-    scale: int
+    unit: Decimal
+    beyond: Decimal
 
 
 _PLAIN = {"BOOLEAN": bool, "DOUBLE": float, "STRING": str, "BINARY": bytes, "DATE": date, "TIMESTAMP": Moment}
@@ -105,9 +106,7 @@ _PLAIN = {"BOOLEAN": bool, "DOUBLE": float, "STRING": str, "BINARY": bytes, "DAT
 
 
 def _made(kind: type, given: object) -> object:
-    if kind is Moment:
-        return Moment(_micros(given))
-    return kind(_exact(given, kind.precision, kind.scale))  # type: ignore[attr-defined]
+    return Moment(_micros(given)) if kind is Moment else _exact(given, kind)
 
 
 def _micros(given: object) -> int:
@@ -126,16 +125,17 @@ def _micros(given: object) -> int:
     return micros
 
 
-def _exact(given: object, precision: int, scale: int) -> Decimal:
-    if type(given) not in (int, Decimal) and not (type(given) is str and _NUMBER.fullmatch(given)):
-        raise ValueError(f"Expected `DECIMAL({precision},{scale})`, got `{_named(given)}`")
+def _exact(given: object, kind: type[Exact]) -> Exact:
+    if type(given) is str:
+        is_number = _NUMBER.fullmatch(given) is not None
+    else:
+        is_number = type(given) in (int, Decimal)
+    if not is_number:
+        raise ValueError(f"Expected `{kind.__name__}`, got `{_named(given)}`")
     found = Decimal(given)  # type: ignore[arg-type]
-    _, digits, exponent = found.as_tuple()
-    last = len(digits) - next((n for n, digit in enumerate(reversed(digits)) if digit), len(digits))
-    after_point = -(int(exponent) + len(digits) - last)
-    if found and (after_point > scale or found.adjusted() >= precision - scale):
-        raise ValueError(f"Expected `DECIMAL({precision},{scale})`")
-    return found if found else Decimal(0)
+    if found.copy_abs() < kind.beyond and (whole := _quantized(found, kind.unit)) == found:
+        return kind(whole or 0)
+    raise ValueError(f"Expected `{kind.__name__}`")
 
 
 def _named(given: object) -> str:
