@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 from support.simulated.planted import PLANTED
-from support.simulated.world import Failed, fails, history, play
+from support.simulated.shortest import Failed
+from support.simulated.world import fails, history, play
 
 _AN_HOUR, _WITHIN = 1_000_000, 1000
 

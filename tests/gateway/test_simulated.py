@@ -12,7 +12,8 @@ from random import Random
 import pytest
 from support.seeds import SEED
 from support.simulated.planted import PLANTED
-from support.simulated.world import Failed, fails, history, play
+from support.simulated.shortest import Failed
+from support.simulated.world import fails, history, play
 
 _STEPS = 100  # of a history here; in bench/ three times as many
 # Histories that have found a mistake, by seed and number of steps.

@@ -126,11 +126,7 @@ def _micros(given: object) -> int:
 
 
 def _exact(given: object, kind: type[Exact]) -> Exact:
-    if type(given) is str:
-        is_number = _NUMBER.fullmatch(given) is not None
-    else:
-        is_number = type(given) in (int, Decimal)
-    if not is_number:
+    if type(given) not in (int, Decimal) and not (type(given) is str and _NUMBER.fullmatch(given)):
         raise ValueError(f"Expected `{kind.__name__}`, got `{_named(given)}`")
     found = Decimal(given)  # type: ignore[arg-type]
     if found.copy_abs() < kind.beyond and (whole := _quantized(found, kind.unit)) == found:

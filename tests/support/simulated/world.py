@@ -10,9 +10,9 @@ import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 from unittest.mock import patch
 
 from halfop.frame.errors import HalfopError
@@ -40,22 +40,14 @@ from support.gateway.played import BROKER
 from support.simulated.disk import Disk, PowerCut
 from support.simulated.producers import MANNERS, Meant, Producer
 from support.simulated.reference import RESERVED_MS, Reference
+from support.simulated.shortest import Step, drawn, played
+from support.simulated.shortest import fails as fails_in
 from support.simulated.warehouse import Warehouse
 
 FORM = StoreForm(8_192, 100)
 OPEN, UNFLUSHED = 15, 1_000
 START = 1_750_000_000.0
 _GROUPS = ("pg", "other")
-
-
-class Step(NamedTuple):
-    """One thing that happens."""
-
-    what: str
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.what}:{self.seed}"
 
 
 # How often each happens, of all together.
@@ -79,9 +71,7 @@ WEIGHTS = {
 
 def history(seed: int, steps: int = 300) -> list[Step]:
     """The steps of a seed."""
-    random = Random(seed)
-    kinds = random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=steps)
-    return [Step(kind, random.getrandbits(32)) for kind in kinds]
+    return drawn(seed, WEIGHTS, steps)
 
 
 class Clock:
@@ -334,29 +324,14 @@ def begun(folder: Path, seed: int) -> Iterator[World]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Failed(AssertionError):
-    """What must hold did not: the seed, and the shortest history that shows it."""
-
-    def __init__(self, seed: int, steps: Sequence[Step], why: str) -> None:
-        self.steps = steps
-        super().__init__(f"seed {seed}: {why}; the shortest history: {' '.join(map(str, steps))}")
-
-
 def play(folder: Path, seed: int, steps: Sequence[Step]) -> float:
     """Plays a history; returns how many seconds have passed in it. Raises Failed."""
-    try:
-        return _play(folder, seed, steps)
-    except Exception as error:
-        raise Failed(seed, _shortest(folder, seed, steps), f"{type(error).__name__}: {error}") from error
+    return played(seed, steps, partial(_play, folder, seed))
 
 
 def fails(folder: Path, seed: int, steps: Sequence[Step]) -> bool:
     """Returns whether something does not hold in a history."""
-    try:
-        _play(folder, seed, steps)
-    except Exception:
-        return True
-    return False
+    return fails_in(steps, partial(_play, folder, seed))
 
 
 def _play(folder: Path, seed: int, steps: Sequence[Step]) -> float:
@@ -365,18 +340,3 @@ def _play(folder: Path, seed: int, steps: Sequence[Step]) -> float:
             world.plays(step)
         world.finishes()
         return world.now.steady
-
-
-def _shortest(folder: Path, seed: int, steps: Sequence[Step]) -> list[Step]:
-    """A history of the seed that fails, too, and of which no step can be left out."""
-    left, size = list(steps), len(steps) // 2
-    while size:
-        at = 0
-        while at < len(left):
-            without = left[:at] + left[at + size :]
-            if fails(folder, seed, without):
-                left = without
-            else:
-                at += size
-        size //= 2
-    return left
