@@ -24,7 +24,7 @@ _ONCE = Marker("tests", 1)
 _COMMITS = 24  # a checkpoint comes after 20
 
 
-class WarehouseContract:
+class StoreContract:
     """`way` is a fixture of the subclass, by which everything of a test goes."""
 
     is_here = False
@@ -48,12 +48,6 @@ class WarehouseContract:
         assert (warehouse.rows(_HALVES), warehouse.properties(_HALVES)) == ([], {})
         assert not warehouse.has(_HALVES)
         assert warehouse.select(_HALVES).files == 0
-
-    def test_any_reader_of_delta_reads_new_tables(self, warehouse: Warehouse, way: None) -> None:
-        """Also if Spark would give them deletion vectors, as Databricks does."""
-        with session_settings(warehouse.spark, VECTORS):
-            self.land(warehouse, 1)
-        assert needs_more(warehouse.root) == set()
 
     def test_a_commit_is_plain_or_happens_once(self, warehouse: Warehouse, way: None) -> None:
         for _ in range(2):
@@ -90,6 +84,16 @@ class WarehouseContract:
             (any_of([equal("uniq_key", "k1"), is_null("uniq_key")]), {0, 1, 3, 6, 9}),
         ):
             assert self.offsets(warehouse, where=where) == Counter(wanted), where
+
+
+class WarehouseContract(StoreContract):
+    """What a store of Delta tables does besides."""
+
+    def test_any_reader_of_delta_reads_new_tables(self, warehouse: Warehouse, way: None) -> None:
+        """Also if Spark would give them deletion vectors, as Databricks does."""
+        with session_settings(warehouse.spark, VECTORS):
+            self.land(warehouse, 1)
+        assert needs_more(warehouse.root) == set()
 
     def test_an_older_table_gets_the_columns_that_it_lacks(self, warehouse: Warehouse, way: None) -> None:
         name, columns = f"delta.`{warehouse.path(_HALVES)}`", "broker_name STRING, queue_id INT, queue_offset BIGINT"

@@ -1,4 +1,4 @@
-"""The three ways to read and write a warehouse's tables keep one contract."""
+"""All ways to read and write a warehouse's tables keep one contract, also the store of simulations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
+from support.simulated_runs.memory import MemoryWarehouse
 from support.ways import read_by_spark
 
-from warehouse.contract import KernelContract, WarehouseContract
+from warehouse.contract import KernelContract, StoreContract, WarehouseContract
 
 
 class TestHere(KernelContract):
@@ -47,6 +48,20 @@ class TestBySpark(WarehouseContract):
     @pytest.fixture
     def warehouse(self, spark: SparkSession, tmp_path: Path) -> Warehouse:
         return SparkWarehouse(spark, str(tmp_path / "warehouse"))
+
+    @pytest.fixture
+    def way(self) -> None:
+        return None
+
+
+class TestInMemory(StoreContract):
+    """A simulation's tables."""
+
+    is_here = True
+
+    @pytest.fixture
+    def warehouse(self, spark: SparkSession) -> Warehouse:
+        return MemoryWarehouse(spark, "memory:/warehouse")
 
     @pytest.fixture
     def way(self) -> None:

@@ -36,6 +36,11 @@ _LATE = (
     "set the clock of this machine or of the broker's"
 )
 
+_BEHIND = (
+    "%s is at version %d, which is older than what run %d has seen of it: it was put back, or made again, or its "
+    "storage is late to list it. Call again; if that changes nothing, bring all tables back to one point in time"
+)
+
 _CLOCKS = ("STORE", "BROKER", GATEWAY)
 _LANDED = ("half_messages", "op_messages", "resumes")
 _SHOWN = 20
@@ -227,7 +232,7 @@ def _other_slices(warehouse: Warehouse, request: Request, run: Run | None, summa
 
 
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
-    inputs = {name: warehouse.version(name) for name in INPUTS}
+    inputs = _pins(warehouse, last)
     rules, progress = request.settings.rules, progress_rows(warehouse, inputs["landing_progress"])
     now = request.now or wall_clock()
     if last and now < last.now:
@@ -253,6 +258,16 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
     return replace(run, slice=Slice(1, bounds, ops_repeat(warehouse, run)))
 
 
+def _pins(warehouse: Warehouse, last: Run | None) -> dict[str, int]:
+    """The inputs' versions. Raises HalfopError if a table is at one before what the last run has read or decided."""
+    pins = {name: warehouse.version(name) for name in INPUTS}
+    if last is not None:
+        seen = dict(last.inputs) | {"decisions": last.inputs["decisions"] + (last.decided > 0)}
+        for name in [name for name in INPUTS if pins[name] < seen[name]]:
+            raise HalfopError(_BEHIND % (warehouse.path(name), pins[name], last.run_id))
+    return pins
+
+
 def _warn_of_a_late_clock(now: datetime, rules: RuleSettings, progress: Sequence[Mapping[str, Any]]) -> None:
     """Warns if a broker has landed up to a time that is still to come; files may be known until any time."""
     of_brokers = (row["known_until"] for row in progress if row["source"] in _CLOCKS and row["known_until"])
@@ -276,6 +291,6 @@ def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, 
 
 def _next_slice(warehouse: Warehouse, run: Run) -> Run:
     """The run of the next range of offsets: the same pins, the same now, on top of what the slice before decided."""
-    inputs = dict(run.inputs) | {"decisions": warehouse.version("decisions")}
+    inputs = dict(run.inputs) | {"decisions": _pins(warehouse, run)["decisions"]}
     part = replace(run.slice, number=run.slice.number + 1)
     return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=part, rules_version=VERSION)

@@ -69,7 +69,10 @@ WEIGHTS = {
 }
 
 
-def history(seed: int, steps: int = 300) -> list[Step]:
+STEPS = 300  # of a history
+
+
+def history(seed: int, steps: int = STEPS) -> list[Step]:
     """The steps of a seed."""
     return drawn(seed, WEIGHTS, steps)
 

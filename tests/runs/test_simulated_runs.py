@@ -1,0 +1,77 @@
+"""Runs and landings under every fault at once, over tables in memory: histories that follow from a seed.
+
+`bench/run simulated --runs` plays more of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+
+import pytest
+from halfop.frame.errors import HalfopError
+from model import reference as m
+from pyspark.sql import SparkSession
+from support import rows as r
+from support.rules.rule_words import NOW, half
+from support.seeds import SEED
+from support.simulated_runs.memory import Calls, MemoryWarehouse
+from support.simulated_runs.planted import PLANTED
+from support.simulated_runs.world import Sessions, fails, history, play
+
+# Planted mistakes, and seeds that find them.
+QUICK: dict[str, int] = {}
+
+
+@pytest.fixture(scope="module")
+def sessions(spark: SparkSession) -> Sessions:
+    return Sessions(spark)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    """What a run warns of is what a simulation does."""
+    logging.getLogger("halfop").setLevel(logging.CRITICAL)
+
+
+def test_whatever_fails(sessions: Sessions) -> None:
+    first = Random(SEED).randrange(1 << 32)
+    for seed in range(first, first + 8):
+        play(sessions, seed, history(seed))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_planted_mistake_is_found(sessions: Sessions, name: str) -> None:
+    with PLANTED[name]():
+        assert fails(sessions, QUICK[name], history(QUICK[name]))
+    assert not fails(sessions, QUICK[name], history(QUICK[name]))
+
+
+class _LateOnce(Calls):
+    """The next look for a table's version finds the one before."""
+
+    def __init__(self) -> None:
+        self._looks, self.at = "", ""
+
+    def enter(self, verb: str, name: str) -> None:
+        self._looks = name if verb == "version" else ""
+
+    def is_late(self, name: str) -> bool:
+        if not name == self._looks == self.at:
+            return False
+        self.at = ""
+        return True
+
+
+@pytest.mark.parametrize("name", ["decisions", "landing_progress"])
+def test_a_table_that_is_before_what_a_run_has_seen_is_refused(spark: SparkSession, name: str) -> None:
+    """Else the run would forget what the last one left open, and a later one read twice what has landed."""
+    calls = _LateOnce()
+    warehouse = MemoryWarehouse(spark, "memory:/warehouse", calls=calls)
+    for offset in (1, 2):
+        r.land(warehouse, [half(offset=offset)], [], NOW, {("b", 0): NOW})
+    r.run(warehouse, m.Settings(), NOW + 1)
+    calls.at = name
+    with pytest.raises(HalfopError, match=f"{name} is at version .* older than what run 1 has seen"):
+        r.run(warehouse, m.Settings(), NOW + 2)
+    assert r.run(warehouse, m.Settings(), NOW + 2).extra["open_messages"] == 2

@@ -1,0 +1,360 @@
+"""Runs and landings under every fault at once: jobs of several drivers, switched at every call of the warehouse.
+
+The jobs are halfop's own; the tables are in memory, the clock is the world's. What happens follows from a list of
+steps, each with a seed of its own, so a history can be played again, and made shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from functools import partial
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from halfop.columns.keys import key_of
+from halfop.frame.errors import WarehouseBusy
+from halfop.runs import finish, reconcile, record
+from halfop.runs.record import last_run, refuse_held
+from halfop.upkeep import resume
+from halfop.warehouse.progress import TABLE as PROGRESS
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
+from halfop.warehouse.tables import NO_TABLE, Marker
+from model import fleet as f
+from model import reference as m
+from model.strategies import Land, charters, copied_histories, histories
+from pyspark.sql import SparkSession
+
+from support import rows as r
+from support.simulated.shortest import Step, drawn, played
+from support.simulated.shortest import fails as fails_in
+from support.simulated_runs.drivers import Driver
+from support.simulated_runs.memory import Answer, Calls, MemoryWarehouse, Tables
+from support.simulated_runs.reference import (
+    LANDS,
+    Part,
+    decided_as_pinned,
+    pinned_in_order,
+    progress_rows,
+    runs_in_order,
+)
+
+# How often each happens, of all together.
+WEIGHTS = {
+    "reconciles": 12,
+    "lands": 10,
+    "resumes": 2,
+    "goes_on": 60,
+    "passes": 10,
+    "delivers": 4,
+    "compacts": 3,
+    "is_killed": 5,
+    "crashes": 1,
+    "commit_refused": 2,
+    "commit_unanswered": 3,
+    "disk_fails": 3,
+    "listing_is_late": 3,
+    "clock_jumps": 1,
+}
+_CLOCKS: Sequence[Any] = (reconcile, finish, record, resume)
+_DRIVERS = 3  # that reconcile at the same time
+
+
+STEPS = 60  # of a history
+
+
+def history(seed: int, steps: int = STEPS) -> list[Step]:
+    """The steps of a seed."""
+    return drawn(seed, WEIGHTS, steps)
+
+
+class Sessions:
+    """A session of Spark for each driver, as it would have in a process of its own."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.own = spark
+        self.free = [spark.newSession() for _ in range(_DRIVERS + 1)]
+
+
+class _Calls(Calls):
+    """A driver's calls of its warehouse: each is a moment at which another driver goes on, and at which faults come."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.driver: Driver | None = None
+
+    def enter(self, verb: str, name: str) -> None:
+        assert self.driver is not None
+        self.driver.waits()
+        if verb != "commit" and self._meets("disk_fails"):
+            raise OSError(f"{name}: the disk has failed")
+
+    def is_late(self, name: str) -> bool:
+        return self._meets("listing_is_late")
+
+    def commits(self, name: str) -> Answer:
+        if self._meets("commit_refused"):
+            return "refused"
+        return "unanswered" if self._meets("commit_unanswered") else "made"
+
+    def committed(self, name: str, version: int) -> None:
+        """The commit is made, and its driver does not know it yet."""
+        self._world.unheard[self.driver] = name, version
+        runs_in_order(self._world.tables)
+        assert self.driver is not None
+        self.driver.waits()
+        self._world.unheard.pop(self.driver, None)
+
+    def _meets(self, fault: str) -> bool:
+        met = fault in self._world.faults
+        if met:
+            assert self.driver is not None
+            self._world.faults.remove(fault)
+            self.driver.disturbed = True
+        return met
+
+
+class World:
+    """The tables, the drivers at work on them, and what is still to land."""
+
+    def __init__(self, sessions: Sessions, random: Random, rules: m.Settings, parts: Sequence[Part]) -> None:
+        self._sessions, self._random, self._rules, self._parts = sessions, random, rules, parts
+        given = r.settings(rules)
+        self._settings = given.model_copy(update={"topics": given.topics.model_copy(update={"threads": 1})})
+        self.tables = Tables()
+        self.faults: list[str] = []
+        self.unheard: dict[Driver | None, tuple[str, int]] = {}
+        self.now = parts[0].at
+        self._landed = 0
+        self._at_work: dict[Driver, SparkSession] = {}
+
+    def clock(self) -> datetime:
+        return r.instant(self.now)
+
+    # ---- drivers ----
+
+    def _starts(self, name: str, job: Callable[[MemoryWarehouse], Any]) -> Driver | None:
+        if not self._sessions.free:
+            return None
+        calls, spark = _Calls(self), self._sessions.free.pop()
+        warehouse = MemoryWarehouse(spark, "memory:/warehouse", tables=self.tables, calls=calls)
+        calls.driver = Driver(name, partial(job, warehouse))
+        self._at_work[calls.driver] = spark
+        return calls.driver
+
+    def _is_at_work(self, *names: str) -> int:
+        return sum(driver.name in names for driver in self._at_work)
+
+    def _ends(self, driver: Driver) -> None:
+        """Frees what a driver held whose job has ended, and raises what should not have happened."""
+        spark = self._at_work.pop(driver)
+        self._sessions.free.append(spark)
+        self.unheard.pop(driver, None)
+        try:
+            summary = driver.future.result()
+        except OPERATIONAL_ERRORS as error:
+            if not driver.disturbed:
+                raise AssertionError(f"{driver.name} failed, and nothing else had: {error}") from error
+        else:
+            assert driver.disturbed or not summary or summary.status == 0, f"{driver.name}: {summary}"
+
+    def _kill(self, driver: Driver) -> None:
+        driver.kill()
+        self._ends(driver)
+
+    # ---- what happens ----
+
+    def plays(self, step: Step) -> None:
+        """Does one step."""
+        self._random.seed(step.seed)
+        getattr(self, f"_{step.what}")()
+
+    def _reconciles(self) -> None:
+        parked = self._random.choice((frozenset[str](), frozenset[str](), frozenset(("real_topics",)), _SINKS))
+        if self._is_at_work("reconcile") < _DRIVERS:
+            self._starts("reconcile", partial(self._reconcile, parked))
+
+    def _reconcile(self, parked: frozenset[str], warehouse: MemoryWarehouse) -> Any:
+        return reconcile.reconcile(warehouse, reconcile.Request(self._settings, parked=parked))
+
+    def _lands(self) -> None:
+        if not self._is_at_work("land", "resume") and self._landed < len(self._parts):
+            self._starts("land", partial(self._land, self._landed))
+
+    def _land(self, number: int, warehouse: MemoryWarehouse) -> None:
+        """The commits of a landing; one that was killed is begun again, and a table has its rows once."""
+        part, marker = self._parts[number], Marker(LANDS, number)
+        self.now = max(self.now, part.at)
+        rows: dict[str, list[dict[str, Any]]] = {
+            "half_messages": [r.half_cells(each, part.at) for each in part.halves],
+            "op_messages": [r.op_cells(each, part.at) for each in part.ops],
+            "final_messages": [r.final_cells(each, part.at) for each in part.finals],
+            "broker_discards": [r.discard_cells(each, part.at) for each in part.discards],
+            PROGRESS: progress_rows(part, part.at),
+        }
+        with warehouse.for_few_rows():
+            for name, cells in rows.items():
+                warehouse.make(name)
+                if cells or name == PROGRESS:
+                    warehouse.commit(name, r.frame(warehouse, name, cells), marker)
+        self._landed = number + 1
+
+    def _resumes(self) -> None:
+        given_up = self.tables.rows("trans_check_max_time")
+        if given_up and not self._is_at_work("land", "resume"):
+            row = self._random.choice(given_up)
+            selection = resume.ResumeSelection([key_of(row)])
+            self._starts("resume", lambda warehouse: resume.resume(warehouse, selection)[0])
+
+    def _goes_on(self) -> None:
+        if not self._at_work:
+            return
+        driver = self._random.choice(list(self._at_work))
+        for _ in range(self._random.choice((1, 1, 2, 5, 10, 40, 200))):
+            driver.goes_on()
+            if driver.ended:
+                self._ends(driver)
+                break
+
+    def _passes(self) -> None:
+        self.now += self._random.choice((0, 1, 1_000, 6_001, 31_000, 61_000, 3_600_001))
+
+    def _clock_jumps(self) -> None:
+        self.now += self._random.choice((-60_000, -1, 3_600_000))
+
+    def _delivers(self) -> None:
+        """A gateway has sent some questions, one of them twice."""
+        asked = self.tables.rows("check_requests")
+        asked = [row for row in asked if self._random.random() < 0.5]
+        if asked:
+            sent = {"outcome": "SENT", "at": self.clock()}
+            named = [{c: row[c] for c in ("request_id", "broker_name", "producer_group")} | sent for row in asked]
+            self._quiet.commit("check_deliveries", [*named, named[0]])
+
+    def _compacts(self) -> None:
+        """What `maintain` may do: join files of what the last run has read, and clean up a log before that."""
+        try:
+            found = last_run(self._quiet)
+            refuse_held(found, "")
+        except WarehouseBusy:
+            return
+        if found is not None:
+            name = self._random.choice([each for each in found[0].inputs if each != "decisions"])
+            if found[0].inputs[name] != NO_TABLE:
+                self.tables.first_kept[name] = found[0].inputs[name]
+                self.tables.rewrite(name)
+
+    def _is_killed(self) -> None:
+        if self._at_work:
+            self._kill(self._random.choice(list(self._at_work)))
+
+    def _crashes(self) -> None:
+        """The machine ends with all drivers; a commit of which nobody knows may be lost."""
+        for name, version in reversed(self.unheard.values()):
+            if version == self.tables.newest(name) and self._random.random() < 0.5:
+                self.tables.take_back(name, version)
+        for driver in list(self._at_work):
+            self._kill(driver)
+
+    def _arms(self, fault: str) -> None:
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+    def _commit_refused(self) -> None:
+        self._arms("commit_refused")
+
+    def _commit_unanswered(self) -> None:
+        self._arms("commit_unanswered")
+
+    def _disk_fails(self) -> None:
+        self._arms("disk_fails")
+
+    def _listing_is_late(self) -> None:
+        self._arms("listing_is_late")
+
+    @property
+    def _quiet(self) -> MemoryWarehouse:
+        return MemoryWarehouse(self._sessions.own, "memory:/warehouse", tables=self.tables)
+
+    # ---- the end ----
+
+    def finishes(self) -> None:
+        """Nothing fails any more: the rest lands, and a fresh driver ends what was left; then all is compared."""
+        self.faults.clear()
+        for driver in list(self._at_work):
+            self._kill(driver)
+        jobs = [self._lands] * (len(self._parts) - self._landed) + [self._runs_alone] * 2
+        for starts in jobs:
+            starts()
+            for driver in list(self._at_work):
+                while not driver.ended:
+                    driver.goes_on()
+                self._ends(driver)
+        last = last_run(self._quiet)
+        assert last is not None
+        assert last[1], "the last run is still open"
+        assert not last[0].owed, "something is still owed"
+        pinned_in_order(self.tables)
+        decided_as_pinned(self.tables, self._quiet, self._rules, self._parts)
+
+    def _runs_alone(self) -> None:
+        self.now += 1
+        self._starts("reconcile", partial(self._reconcile, frozenset()))
+
+
+_SINKS = frozenset(("real_topics", "check_requests", "rejected"))
+
+
+def _drawn(seed: int) -> tuple[m.Settings, list[Part]]:
+    """Settings, and the landings of a few histories side by side."""
+    charter = max(f.generated(charters(3, 1), 4, seed), key=lambda each: len(each.phases))
+    strategy = histories(charter) if seed % 2 else copied_histories(charter)
+    ships = [ship for ship in f.with_gateways(f.generated(strategy, 8, seed), seed) if _is_plain(ship)]
+    landings = [[step for step in ship.history.steps if isinstance(step, Land)] for ship in ships]
+    return charter.settings, [Part(steps) for steps in zip(*landings, strict=True)]
+
+
+def _is_plain(ship: f.Ship) -> bool:
+    """Returns whether no landing of a history is refused."""
+    return not ship.played.refused and not ship.played.model.refused_queues
+
+
+@contextmanager
+def begun(sessions: Sessions, seed: int) -> Iterator[World | None]:
+    """A world with empty tables; None if the seed has nothing that may land."""
+    rules, parts = _drawn(seed)
+    if not parts:
+        yield None
+        return
+    world = World(sessions, Random(seed), rules, parts)
+    with ExitStack() as patched:
+        for module in _CLOCKS:
+            patched.enter_context(patch.object(module, "wall_clock", world.clock))
+        try:
+            yield world
+        finally:
+            for driver in list(world._at_work):
+                driver.kill()
+                sessions.free.append(world._at_work.pop(driver))
+
+
+def play(sessions: Sessions, seed: int, steps: Sequence[Step]) -> int:
+    """Plays a history; returns the number of its runs. Raises Failed."""
+    return played(seed, steps, partial(_play, sessions, seed))
+
+
+def fails(sessions: Sessions, seed: int, steps: Sequence[Step]) -> bool:
+    """Returns whether something does not hold in a history."""
+    return fails_in(steps, partial(_play, sessions, seed))
+
+
+def _play(sessions: Sessions, seed: int, steps: Sequence[Step]) -> int:
+    with begun(sessions, seed) as world:
+        if world is None:
+            return 0
+        for step in steps:
+            world.plays(step)
+        world.finishes()
+        return len(world.tables.rows("runs")) // 2
