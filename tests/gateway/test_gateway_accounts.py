@@ -95,6 +95,14 @@ def test_super_users_may_do_all_and_disabled_ones_are_none(tmp_path: Path) -> No
     assert known["root"].may("any", PUB)
 
 
+def test_what_each_broker_of_a_cluster_says_alike_counts_once(tmp_path: Path) -> None:
+    said = USERS + SENDER + "get user from 127.0.0.1:10911 success.\n"
+    (tmp_path / "accounts").write_text(said * 2 + (ENTRIES + entry("Topic:t", "[Pub]")) * 2)
+    assert read_accounts(str(tmp_path / "accounts")).known["sender"].may("t", PUB)
+    (tmp_path / "accounts").write_text("accounts: [{accessKey: a, secretKey: s}, {accessKey: a, secretKey: s}]")
+    assert set(read_accounts(str(tmp_path / "accounts")).known) == {"a"}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -104,6 +112,11 @@ def test_super_users_may_do_all_and_disabled_ones_are_none(tmp_path: Path) -> No
         (USERS + SENDER + ENTRIES + entry("Topics:t", "[Pub]", decision="Deny"), "Topics:t is no resource"),
         (USERS + SENDER + ENTRIES + entry("Topic:t", "[Pub]", decision="Maybe"), "MAYBE"),
         (USERS + SENDER + ENTRIES + entry("Topic:t", "[Pub]", "[somewhere]"), "'somewhere' does not appear to be"),
+        (
+            USERS + SENDER + SENDER.replace("enable ", "disable"),
+            "sender has two accounts that differ: remove the wrong",
+        ),
+        ("accounts: [{accessKey: a, secretKey: s}, {accessKey: a, secretKey: t}]", "a has two accounts that differ"),
         ("nothing here: yet\n" + USERS, "line 1 is no row of a table"),
         ("- neither\n", "expected YAML with `accounts:`"),
         (b"\xff", "expected YAML with `accounts:`"),

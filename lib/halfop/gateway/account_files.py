@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from halfop.frame.errors import UsageError
 from halfop.gateway.core.accounts import ANY, CLUSTER, GET, GROUP, PUB, SUB, TOPIC, Account, Accounts, Entry, ordered
 
+T = TypeVar("T")
 _EXPECTED = (
     "YAML with `accounts:`, each with accessKey, secretKey, admin, defaultTopicPerm, topicPerms; or what mqadmin's "
     "listUser and listAcl print"
@@ -31,6 +32,12 @@ def read_accounts(path: str) -> Accounts:
     return Accounts({account.access_key: account for account in accounts})
 
 
+def _keep(known: dict[str, T], name: str, given: T) -> None:
+    """Adds what the file has of an account. The same again is nothing new: mqadmin prints it broker by broker."""
+    if known.setdefault(name, given) != given:
+        raise ValueError(f"{name} has two accounts that differ: remove the wrong one")
+
+
 # ---- ACL 1.0 ----
 
 _KNOWN = {"accessKey", "secretKey", "admin", "defaultTopicPerm", "topicPerms", "defaultGroupPerm", "groupPerms"}
@@ -41,10 +48,12 @@ _RIGHTS = {"DENY": frozenset[str](), "PUB": _PUBS, "SUB": _SUBS, "ANY": _ALL, "P
 
 def _plain(text: str) -> list[Account]:
     read = yaml.safe_load(text)
-    accounts = [_account(entry) for entry in read["accounts"]]
+    accounts = dict[str, Account]()
+    for account in map(_account, read["accounts"]):
+        _keep(accounts, account.access_key, account)
     if read.get("globalWhiteRemoteAddresses"):
         raise ValueError("no globalWhiteRemoteAddresses here: give each client a key")
-    return accounts
+    return list(accounts.values())
 
 
 def _account(entry: Mapping[str, Any]) -> Account:
@@ -95,7 +104,7 @@ def _printed(text: str) -> Iterator[Account]:
     users, entries = dict[str, list[str]](), dict[str, list[Entry]]()
     for head, cells in _rows(text):
         if head == _USER:
-            users[cells[0]] = cells
+            _keep(users, cells[0], cells)
         elif len(cells) == len(_ENTRY):  # a subject alone has none
             entries.setdefault(cells[0], []).append(_entry(*cells[1:]))
     if without := entries.keys() - {f"User:{name}" for name in users}:
