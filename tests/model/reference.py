@@ -16,6 +16,7 @@ from model.lineage import BEGINNING, Copy, Transaction, families, is_marked, nam
 
 LONG_MAX = 2**63 - 1
 FOREVER = 2**80  # longer than any immunity that fits a long
+ROCKSDB_QUEUES = 1_000_000  # from this number on a queue is of a broker that keeps its transactions in RocksDB
 
 NOT_ALLOWED_SEND = {
     "SCHEDULE_TOPIC_XXXX",
@@ -98,6 +99,12 @@ class Op:
     @property
     def identity(self) -> Identity:
         return (self.commit_log_offset, self.store, self.uniq_key)
+
+    @property
+    def names_a_place(self) -> bool:
+        """No half message had landed from the place in the log that it names."""
+        place = whole_number(self.body) if self.queue >= ROCKSDB_QUEUES else None
+        return self.half_offset is None and place is not None and place >= 0
 
     @property
     def names_nothing(self) -> bool:
@@ -304,6 +311,8 @@ def row_fault(op: Op) -> str | None:
         return "ILLEGAL_TAG"
     if not op.body:
         return "NULL_BODY"
+    if op.names_a_place:
+        return "HALF_BEFORE_LANDING"
     if op.half_offset is None or op.half_offset < 0:
         return "GARBAGE_OFFSET"
     if op.outcome not in ("COMMIT", "ROLLBACK"):
@@ -352,6 +361,7 @@ class Model:
         self.rejected: list[Rejected] = []
         self.refused_queues: set[Queue] = set()
         self.known_until: dict[Queue, int | None] = {}
+        self.forgets_after: dict[Queue, int] = {}  # of a broker that keeps transactions in RocksDB and has said so
         self.asking: set[str] = set()  # the brokers that ask by themselves
         self.gateways: set[str] = set()  # the brokers that are gateways
         self._sent: dict[tuple[int, Key], int] = {}  # when a question, by run and half key, was delivered; it lands so
@@ -387,10 +397,12 @@ class Model:
         finals: Iterable[Final] = (),
         discards: Iterable[BrokerDiscard] = (),
         sources: Mapping[str, str] | None = None,
+        forgets_after: Mapping[Queue, int] | None = None,
     ) -> None:
         """One landing, all of it or nothing; within it rows have no order. known_until never goes back.
 
-        `sources`: what it reads, by broker; without it files.
+        `sources`: what it reads, by broker; without it files. `forgets_after`: by the settings of brokers that keep
+        transactions in RocksDB, if they say them.
         """
         halves, ops, known = list(halves), list(ops), known_until or {}
         rows: list[Half | Op] = [*halves, *ops]
@@ -404,6 +416,8 @@ class Model:
         for queue, instant in known.items():
             before = self.known_until.get(queue)
             self.known_until[queue] = before if instant is None else max(instant, instant if before is None else before)
+        for queue, after in (forgets_after or {}).items():
+            self.forgets_after[queue] = max(after, self.forgets_after.get(queue, after))
         self.asking |= {broker for broker, source in (sources or {}).items() if source in ("STORE", "BROKER")}
         self.gateways |= {broker for broker, source in (sources or {}).items() if source == "GATEWAY"}
         self._finals |= set(finals)
@@ -719,7 +733,17 @@ class Model:
         if fault is not None:
             self._reject_row(fault, half)
             return self._decided(transaction, "REJECT", fault)
+        if half.queue >= ROCKSDB_QUEUES and self._is_forgotten(transaction):
+            return self._discard(transaction, "FORGOTTEN_BY_BROKER")
         return self._ask_or_wait(transaction)
+
+    def _is_forgotten(self, transaction: Transaction) -> bool:
+        """Line 4b: its broker has asked for the last time, and an interval has passed since."""
+        half, timeout = transaction.half, self.settings.timeout_of(transaction.half)
+        immunity, queue = own_immunity(half, timeout), (half.broker, half.queue)
+        begins = max(half.born + (timeout if immunity is None else immunity), half.store, transaction.revived)
+        by_rules = (self.settings.check_max_of(half) + 2) * self.settings.check_interval
+        return self._clock(queue) - begins >= self.forgets_after.get(queue, by_rules)
 
     def _ask_or_wait(self, transaction: Transaction) -> Decision | None:
         """Lines 5 to 10."""

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from model.reference import (
     FOREVER,
     LONG_MAX,
+    ROCKSDB_QUEUES,
     Ask,
     BrokerDiscard,
     Decision,
@@ -84,6 +85,11 @@ class Land:
         brokers = {broker for broker, _ in self.known_until}
         stores = {broker: "STORE" for broker in brokers if broker.endswith(BROKERS[-1]) or STORE in broker}
         return stores | {broker: "GATEWAY" for broker in brokers if GATEWAY in broker}
+
+    @property
+    def forgets_after(self) -> dict[Queue, int]:
+        """How long a broker keeps what is in RocksDB, if it has said that: not of the first queue."""
+        return {queue: 60_000 for queue in self.known_until if queue[1] > ROCKSDB_QUEUES}
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,7 @@ def play(history: History, some_of: Callable[[Model], list[Question]] = nothing_
                     finals=step.finals,
                     discards=step.discards,
                     sources=step.sources,
+                    forgets_after=step.forgets_after,
                 )
             except LandingRefused:
                 played.refused.append(number)

@@ -16,6 +16,7 @@ from model import oracle
 from model.lineage import Transaction
 from model.reference import (
     LONG_MAX,
+    ROCKSDB_QUEUES,
     Ask,
     BrokerDiscard,
     Decision,
@@ -283,6 +284,40 @@ def test_whether_to_ask_goes_by_what_a_broker_was_landed_by(ask: Ask, source: st
     model = Model(Settings(ask=ask))
     model.land([half()], [], START + 6_001, {Q: START + 6_001}, sources={Q[0]: source})
     assert [decision.reason for decision in model.run(START + 6_001)] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said", "after"),
+    [
+        ({}, None, 6_000 + 4 * 10_000),
+        ({}, 77_000, 6_000 + 77_000),
+        ({"immunity": "20"}, None, 20_000 + 4 * 10_000),
+        ({"immunity": "0", "store": START + 5_000}, None, 5_000 + 4 * 10_000),
+        ({"immunity": "x", "check_times": "9"}, None, 6_000 + 4 * 10_000),
+    ],
+)
+def test_a_broker_forgets_what_it_keeps_in_rocksdb(columns: dict[str, Any], said: int | None, after: int) -> None:
+    there = (Q[0], ROCKSDB_QUEUES)
+    model = Model(Settings(check_max=2, check_interval=10_000, ask=False))
+    parked = replace(half(**columns), queue=there[1])
+    model.land([parked], [], START, forgets_after={} if said is None else {there: said})
+    assert [decision.reason for decision in model.run(START + after - 1)] == ["BROKER_ASKS"]
+    assert [decision.reason for decision in model.run(START + after)] == ["FORGOTTEN_BY_BROKER"]
+    model.resume(parked.key, START + after)
+    assert [decision.decision for decision in model.run(START + after + 1)] == ["WAIT"]
+    model.land([], [replace(op(), queue=there[1])], START + after + 2)
+    assert [decision.decision for decision in model.run(START + after + 2)] == ["COMMIT"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [("7", "HALF_BEFORE_LANDING"), ("-1", "GARBAGE_OFFSET"), (f"{LONG_MAX + 1}", "GARBAGE_OFFSET")],
+)
+def test_an_op_may_name_a_place_from_which_nothing_has_landed(body: str, reason: str) -> None:
+    model = Model(Settings())
+    model.land([], [replace(op(), queue=ROCKSDB_QUEUES, body=body, half_offset=None)], START)
+    model.run(START)
+    assert rejects(model) == [("OP", reason)]
 
 
 def test_a_topics_setting_wins_over_its_groups() -> None:

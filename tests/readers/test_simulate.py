@@ -215,11 +215,16 @@ def with_answers(ship: f.Ship) -> Told:
     return replace(ship.history, steps=tuple(steps))
 
 
+def lands_again(history: Told) -> bool:
+    """An op that named an unknown place in a log, and lands again: long after it was stored."""
+    return any(op.names_a_place for step in history.steps if isinstance(step, Land) for op in step.ops)
+
+
 @pytest.mark.slow
 def test_the_very_settings_and_instants_decide_what_the_runs_decided(
     warehouse: KernelWarehouse, tmp_path: Path
 ) -> None:
-    asking = f.fleet(f.generated(in_time(), 60, SEED))
+    asking = [ship for ship in f.fleet(f.generated(in_time(), 80, SEED)) if not lands_again(ship.history)]
     told = [with_answers(ship) for ship in asking]
     ships = [f.Ship(ship.prefix, history, play(history)) for ship, history in zip(asking, told, strict=True)]
     f.sail(warehouse, Charter(PROPERTY, (), 0), ships)

@@ -22,5 +22,6 @@ def test_every_so_many(spark: SparkSession, every: int) -> None:
     """There are enough rows here that compiling expressions pays."""
     ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), SEED % every, None, every))
     assert len(ships) > 230_000 // every
+    assert any(row.reason == "FORGOTTEN_BY_BROKER" for ship in ships for row in ship.played.model.discards)
     with session_settings(spark, {"spark.sql.codegen.factoryMode": "FALLBACK"}):
         model.assert_agrees(spark, model.played_ships(s.SETTINGS, ships))

@@ -53,6 +53,7 @@ def land(
     finals: Iterable[m.Final] = (),
     discards: Iterable[m.BrokerDiscard] = (),
     sources: Mapping[str, str] | None = None,
+    forgets_after: Mapping[m.Queue, int] | None = None,
 ) -> None:
     """One landing, as the land jobs leave it. A queue that is not in `known_until` gets no landing_progress row."""
     halves, ops, known = list(halves), list(ops), known_until or {}
@@ -62,12 +63,14 @@ def land(
     append(warehouse, "half_messages", [half_cells(half, at) for half in halves])
     append(warehouse, "op_messages", [op_cells(op, at) for op in ops])
     of_halves = spans(halves)
+    forgets = {queue: after * 1000 for queue, after in (forgets_after or {}).items()}
     progress = [
-        (broker, topic, queue, *span, until, at, (sources or {}).get(broker, "FILES"))
+        (broker, topic, queue, *span, until, at, (sources or {}).get(broker, "FILES"), forgets.get((broker, queue)))
         for (broker, queue), until in known.items()
         for topic, span in zip(topics_of(queue), (of_halves.get((broker, queue), _NONE), _NONE), strict=True)
     ]
     names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at", "source"]
+    names += ["forgets_after"]
     append(warehouse, PROGRESS, [dict(zip(names, cells, strict=True)) for cells in progress])
 
 

@@ -77,7 +77,7 @@ def _open(halves: DataFrame, overview: DataFrame) -> DataFrame:
 def forgotten(halves: DataFrame, overview: DataFrame, brokers: Brokers, rules: RuleColumns) -> DataFrame:
     """Returns the open transactions that their broker keeps in RocksDB and has forgotten."""
     rows = _open(halves, overview).join(brokers.queues, QUEUE)
-    found = rows.where(rules.is_forgotten(F.col("known"), own_immunity(rules.timeout), "store"))
+    found = rows.where(F.col("known") >= rules.forgotten_at(own_immunity(rules.timeout), "store"))
     about = ("broker_name", "queue_id", "queue_offset", "uniq_key", "producer_group", "real_topic", "born_timestamp")
     text = f.sentence("stored at ", F.col("store"), ", asked about as often as its broker does, and nothing ended it")
     cells = {name: F.col(name) for name in about} | {"half_offsets": F.array("queue_offset"), "detail": text}

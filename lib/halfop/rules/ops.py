@@ -73,7 +73,7 @@ def _fault() -> Column:
 
 def _names_a_place() -> Column:
     """Returns whether an op of a transaction in RocksDB names a place in the log; its landing knew of no half there."""
-    return (F.col("queue_id") >= ROCKSDB_QUEUES) & whole_number(F.col("body")).isNotNull()
+    return (F.col("queue_id") >= ROCKSDB_QUEUES) & (whole_number(F.col("body")) >= 0)
 
 
 def is_faulty() -> Column:

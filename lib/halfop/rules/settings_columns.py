@@ -48,18 +48,18 @@ class RuleColumns:
     def check_interval(self) -> int:
         return in_micros(self.settings.transaction_check_interval)
 
-    def is_forgotten(self, clock: Column, immunity: Column, *later: str) -> Column:
-        """Returns whether its broker keeps a transaction in RocksDB and has forgotten it by that instant.
+    def forgotten_at(self, immunity: Column, *later: str) -> Column:
+        """Returns when a broker that keeps a transaction in RocksDB has forgotten it; null for all others.
 
         The broker asks first after the immunity, then after each interval, once more than its limit says; another
         interval is for the last answer. `forgets_after` has this by the broker's own settings, if they are known.
         `later`: columns of instants before which it did not ask.
         """
         after = F.coalesce(F.col("forgets_after"), (self.check_max.cast("bigint") + 2) * self.check_interval)
-        immune = F.least(F.lit(FARTHEST), F.greatest(F.lit(0), F.coalesce(immunity, self.timeout)))
+        immune = F.greatest(F.lit(-FARTHEST), F.least(F.lit(FARTHEST), F.coalesce(immunity, self.timeout)))
         born = F.col("born_timestamp")
         begun = F.greatest(micros(born) + immune, *[micros(F.coalesce(F.col(c), born)) for c in later])
-        return (F.col("queue_id") >= ROCKSDB_QUEUES) & (clock - begun >= after)
+        return F.when(F.col("queue_id") >= ROCKSDB_QUEUES, begun + after)
 
     @property
     def file_reserved_time(self) -> int:

@@ -52,7 +52,7 @@ def _branches(rules: RuleColumns, given_up: bool) -> list[Branch]:
     by_broker = [_branch(F.col("given_up"), Reason.BROKER_DISCARDED)] if given_up else []
     lost = lost_by_broker(rules)
     by_broker += [] if lost is None else [_branch(lost, Reason.LOST_BY_BROKER)]
-    forgotten = rules.is_forgotten(clock, own, "store_timestamp", "resumed_at")
+    forgotten = clock >= rules.forgotten_at(own, "store_timestamp", "resumed_at")
     by_broker += [_branch(forgotten, Reason.FORGOTTEN_BY_BROKER)] if rules.forgets else []
     watched = None if rules.watching is None else _watched(rules.watching, kept >= rules.watch_for)
     asking = F.when(age < 0, Reason.CLOCK_SKEW.name).otherwise(Reason.TIMEOUT.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from model import fleet as f
 from model import reference as m
@@ -96,8 +96,8 @@ def assert_agrees(spark: SparkSession, played: Played) -> None:
     memory, runs = InMemory(spark, played.settings), zip(played.decided, played.rejected, strict=True)
     for step in played.steps:
         if isinstance(step, Land):
-            given = {"finals": step.finals, "discards": step.discards, "sources": step.sources}
-            memory.land(step.halves, step.ops, step.at, step.known_until, **given)  # type: ignore[arg-type]
+            given: dict[str, Any] = {"finals": step.finals, "discards": step.discards, "sources": step.sources}
+            memory.land(step.halves, step.ops, step.at, step.known_until, forgets_after=step.forgets_after, **given)
         elif isinstance(step, Resume):
             memory.resume(step.keys, step.at)
         else:

@@ -29,7 +29,8 @@ from support import rows as r
 from support.rules.copies import Copies
 
 Rows = list[dict[str, Any]]
-_QUEUES = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
+_QUEUES = """broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT,
+    forgets_after BIGINT"""
 
 
 class InMemory:
@@ -57,6 +58,7 @@ class InMemory:
         finals: Iterable[m.Final] = (),
         discards: Iterable[m.BrokerDiscard] = (),
         sources: Mapping[str, str] | None = None,
+        forgets_after: Mapping[m.Queue, int] | None = None,
     ) -> None:
         """Adds one landing; a queue that is not in `known_until` has no clock of its own."""
         landed = list(halves)
@@ -68,6 +70,7 @@ class InMemory:
         spans = r.spans(landed)
         for queue, until in known_until.items():
             self._know(queue, until, spans.get(queue))
+            self._queues[queue]["forgets_after"] = (forgets_after or {}).get(queue, 0) * 1000 or None
 
     def _know(self, queue: m.Queue, until: int | None, span: tuple[int, int] | None) -> None:
         clock = self._queues.setdefault(queue, {"broker_name": queue[0], "queue_id": queue[1]})
@@ -84,7 +87,7 @@ class InMemory:
 
     def run(self, now: int) -> list[m.Decision]:
         """Decides all that is open, and returns the run's decisions as the model words them."""
-        rules = RuleColumns(self._settings, r.instant(now), frozenset(self._watched), lost=self._lost)
+        rules = self._rules(now)
         ops = self._ops()
         rows = self._halves(rules)
         named = o.as_named(ops).unionByName(o.waiting(self._open())).unionByName(self._ops_before())
@@ -104,8 +107,12 @@ class InMemory:
 
     def carried_over(self, now: int) -> Rows:
         """What a run makes of all that is open, if none of it is in the run's slice."""
-        rules = RuleColumns(self._settings, r.instant(now), frozenset(self._watched), lost=self._lost)
-        return _in_millis(c.carried_over(self._open(), rules).toArrow())
+        return _in_millis(c.carried_over(self._open(), self._rules(now)).toArrow())
+
+    def _rules(self, now: int) -> RuleColumns:
+        forgets = any(queue >= m.ROCKSDB_QUEUES for _, queue in self._queues)
+        watched = frozenset(self._watched)
+        return RuleColumns(self._settings, r.instant(now), watched, lost=self._lost, forgets=forgets)
 
     def _halves(self, rules: RuleColumns) -> DataFrame:
         """All half messages, one row a key: what arrived, what is open, what has ended."""
