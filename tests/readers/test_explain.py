@@ -160,6 +160,47 @@ def test_where_a_message_is_that_its_broker_or_the_limit_keeps_open(
     assert wanted in "\n".join(outlook(made, Settings(warehouse=made.root), life).lines)
 
 
+@pytest.mark.parametrize(
+    ("said", "ask", "wanted"),
+    [
+        (
+            None,
+            False,
+            "it is discarded (FORGOTTEN_BY_BROKER), not before 2025-06-15 15:23:36 by its queue clock (line 4b)",
+        ),
+        (40_000, False, "it is discarded (FORGOTTEN_BY_BROKER), not before 2025-06-15 15:07:16 by its queue clock"),
+        (8 * 86_400_000, False, "it is discarded (END_NOT_SEEN), not before 2025-06-22 15:06:30 by its queue clock"),
+        (
+            None,
+            True,
+            "is discarded, not before 2025-06-15 15:23:36 by its queue clock (line 4b), or 60 s after check 15",
+        ),
+        (10_000, True, "next: it is discarded (line 4b), not before 2025-06-15 15:06:46 by its queue clock, unless"),
+    ],
+)
+def test_when_its_broker_forgets_what_it_keeps_in_rocksdb(
+    new_warehouse: Callable[[str], Warehouse], said: int | None, ask: bool, wanted: str
+) -> None:
+    """It is asked for the last time after its immunity of 6 s and 15 intervals of 60 s, or as its broker says."""
+    made, there = new_warehouse("forgotten"), (QUEUE[0], model.ROCKSDB_QUEUES)
+    more = {} if said is None else {there: said}
+    rules = model.Settings(ask=ask)
+    r.land(made, [replace(half(0), queue=there[1])], [], NOW, {there: NOW}, forgets_after=more)
+    r.run(made, rules, NOW)
+    [life] = look_up(made, {Key(*there, 0)})
+    assert wanted in "\n".join(outlook(made, Settings(warehouse=made.root), life).lines)
+
+
+def test_when_its_broker_has_forgotten_what_it_kept_in_rocksdb(new_warehouse: Callable[[str], Warehouse]) -> None:
+    made, there = new_warehouse("forgotten"), (QUEUE[0], model.ROCKSDB_QUEUES)
+    r.land(made, [replace(half(0), queue=there[1])], [], NOW, {there: NOW + 2_000_000})
+    r.run(made, model.Settings(), NOW + 2_000_000)
+    [life] = look_up(made, {Key(*there, 0)})
+    found = outlook(made, Settings(warehouse=made.root), life)
+    assert found.state == "DISCARDED"
+    assert found.lines[-1] == "its broker forgot it at 2025-06-15 15:23:36 (line 4b)"
+
+
 # ---- clocks ----
 
 

@@ -11,8 +11,8 @@ from halfop.explain.life import MessageLife
 from halfop.explain.look_up import NO_TIME, queue_clock
 from halfop.frame import commands as w
 from halfop.frame.units import instant, moment, plural
-from halfop.planning.run import Run, clocks
-from halfop.rocketmq.names import ROCKSDB_QUEUES, topic_fault
+from halfop.planning.run import Clock, Run, clocks
+from halfop.rocketmq.names import topic_fault
 from halfop.rules.questions import SENT
 from halfop.rules.reasons import Reason, allowed, words
 from halfop.rules.settings_columns import RuleColumns, own_immunity
@@ -23,8 +23,9 @@ from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import value
 
-_TOO_OFTEN, _EXPIRED, _ASKED = (
-    f"line {reason.line.number}" for reason in (Reason.CHECKED_TOO_OFTEN, Reason.EXPIRED, Reason.TIMEOUT)
+_FORGOTTEN, _TOO_OFTEN, _EXPIRED, _ASKED = (
+    f"line {reason.line.number}"
+    for reason in (Reason.FORGOTTEN_BY_BROKER, Reason.CHECKED_TOO_OFTEN, Reason.EXPIRED, Reason.TIMEOUT)
 )
 
 
@@ -46,7 +47,7 @@ def outlook(warehouse: Warehouse, settings: Settings, life: MessageLife) -> Outl
         return _erased(life, last)
     if last["decision"] == "COMMIT":
         return _committed(warehouse, settings, last)
-    return _ended(settings, life, last)
+    return _ended(warehouse, settings, life, last)
 
 
 def _erased(life: MessageLife, last: Row) -> Outlook:
@@ -65,10 +66,15 @@ def _undecided(life: MessageLife) -> Outlook:
 # ---- open ----
 
 
+_OF_MESSAGE = """producer_group STRING, real_topic STRING, check_immunity STRING, queue_id INT, forgets_after BIGINT,
+    born_timestamp TIMESTAMP, store_timestamp TIMESTAMP, resumed_at TIMESTAMP"""
+
+
 class MessageSettings(NamedTuple):
     """The settings that apply to one message, in milliseconds; `immunity` is null if it has none of its own.
 
-    `checks_a_run` is null if a run may ask its group any number of questions.
+    `checks_a_run` is null if a run may ask its group any number of questions. `forgotten`: when its broker, which keeps
+    it in RocksDB, has forgotten it.
     """
 
     timeout: int
@@ -77,6 +83,7 @@ class MessageSettings(NamedTuple):
     checks_a_run: int | None
     interval: int
     reserved: int
+    forgotten: int | None
 
 
 def _open(warehouse: Warehouse, life: MessageLife, last: Row) -> Outlook:
@@ -88,11 +95,13 @@ def _open(warehouse: Warehouse, life: MessageLife, last: Row) -> Outlook:
     lines = [f"open since run {since}, asked {plural(last['check_times'] or 0, 'time')} so far"]
     if run.counts_delivered_at(last["broker_name"]):
         lines += _not_sent(life)
+    known = clocks(progress_rows(warehouse))
+    settings = _settings_of(warehouse, run, life.half, last, known)
     if run.asks_at(last["broker_name"]):
-        lines += _next(life.half, last, _settings_of(warehouse, run, life.half), run)
+        lines += _next(life.half, last, settings, run)
     else:
-        lines += _watched(life.half, last, run)
-    return Outlook("OPEN", [*lines, _clock(warehouse, life.keys[-1], run)])
+        lines += _watched(life.half, last, run, settings.forgotten)
+    return Outlook("OPEN", [*lines, _clock(known, life.keys[-1], run)])
 
 
 def _stands_open(row: Row, last: Row) -> bool:
@@ -100,30 +109,36 @@ def _stands_open(row: Row, last: Row) -> bool:
     return row["decision"] in ("CHECK", "WAIT") and row["resumed_at"] == last["resumed_at"]
 
 
-def _settings_of(warehouse: Warehouse, run: Run, half: Row) -> MessageSettings:
+def _settings_of(warehouse: Warehouse, run: Run, half: Row, last: Row, known: list[Clock]) -> MessageSettings:
     """A message's settings, worked out by the rules' own Columns: overrides and immunities are read in one place."""
-    names = ["producer_group", "real_topic", "check_immunity"]
-    row = warehouse.frame([[half[name] or None for name in names]], ", ".join(f"{name} STRING" for name in names))
+    said = [clock.forgets_after for clock in known if clock[:2] == key_of(last)[:2]]
+    instants = (half["born_timestamp"], half["store_timestamp"], last["resumed_at"])
+    cells: list[object] = [half[name] or None for name in ("producer_group", "real_topic", "check_immunity")]
+    cells += [last["queue_id"], *(said or [None]), *(None if at is None else at * 1000 for at in instants)]
     rules = RuleColumns(run.settings.rules, run.now)
-    columns = (rules.timeout, own_immunity(rules.timeout), rules.check_max, rules.checks_a_run)
-    timeout, immunity, check_max, checks_a_run = row.select(*columns).collect()[0]
-    own = None if immunity is None else immunity // 1000
-    times = (rules.check_interval // 1000, rules.file_reserved_time // 1000)
-    return MessageSettings(timeout // 1000, own, check_max, checks_a_run, *times)
+    own = own_immunity(rules.timeout)
+    forgotten = rules.forgotten_at(own, "store_timestamp", "resumed_at")
+    columns = (rules.checks_a_run, rules.check_max, rules.timeout, own, forgotten)
+    row = warehouse.frame([cells], _OF_MESSAGE).select(*columns).collect()[0]
+    checks_a_run, check_max, *times = row
+    timeout, immunity, forgotten_at = (at and at // 1000 for at in times)
+    interval, reserved = rules.check_interval // 1000, rules.file_reserved_time // 1000
+    return MessageSettings(timeout, immunity, check_max, checks_a_run, interval, reserved, forgotten_at)
 
 
 def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str]:
-    """The next decision by lines 5 to 11 of the rules, and its earliest time."""
+    """The next decision by lines 4b to 11 of the rules, and its earliest time."""
     born, stored = half["born_timestamp"] or 0, half["store_timestamp"] or 0
     checked, times, now = last["last_checked_at"], last["check_times"] or 0, last["until"]
     answered = None if checked is None else checked + settings.interval
     expires = max((last["resumed_at"] or born) + settings.reserved, answered or 0)
     unless = f"unless an op lands first; by the settings of run {run.run_id}"
-    if times >= settings.check_max:
-        return [f"next: it is discarded ({_TOO_OFTEN}), {_from(answered, now)}, {unless}"]
+    ends = [] if settings.forgotten is None else [(settings.forgotten, _FORGOTTEN)]
+    ends += [(answered or 0, _TOO_OFTEN)] if times >= settings.check_max else []
+    expires, line = min([*ends, (expires, _EXPIRED)])
     asked = max(stored, _immune_until(born, now, settings), answered or 0)
-    if expires < asked:
-        return [f"next: it is discarded ({_EXPIRED}), {_from(expires, now)}, {unless}"]
+    if expires < asked or times >= settings.check_max:
+        return [f"next: it is discarded ({line}), {_from(expires, now)}, {unless}"]
     check = f"check {times + 1} of {settings.check_max}"
     last_check = f"{settings.interval // 1000} s after check {settings.check_max}"
     if last["reason"] == Reason.CHECK_LIMIT.name:
@@ -131,7 +146,7 @@ def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str
         unless += f"; a run gives its group {questions}, about the oldest messages first (rules.checks_a_run)"
     return [
         f"next: its producer is asked, {check} ({_ASKED}), {_from(asked, now)}, {unless}",
-        f"after that: it is discarded, {_from(expires, now)} ({_EXPIRED}), or {last_check} ({_TOO_OFTEN})",
+        f"after that: it is discarded, {_from(expires, now)} ({line}), or {last_check} ({_TOO_OFTEN})",
     ]
 
 
@@ -143,18 +158,18 @@ def _not_sent(life: MessageLife) -> list[str]:
     return [f"a question counts when a producer was sent it (rules.count): {waiting} of {written} not known to be sent"]
 
 
-def _watched(half: Row, last: Row, run: Run) -> list[str]:
+def _watched(half: Row, last: Row, run: Run, forgotten: int | None) -> list[str]:
     """The end of watching; the rules may leave a message alone for longer."""
     over = (last["resumed_at"] or half["born_timestamp"] or 0) + in_micros(run.settings.rules.watch_for) // 1000
-    if last["queue_id"] >= ROCKSDB_QUEUES:
-        return [
-            "its broker keeps it in RocksDB and asks by itself (rules.ask): halfop only watches, waits for an op or a "
-            f"final message; after the broker's last question it is discarded ({Reason.FORGOTTEN_BY_BROKER.name})",
-        ]
+    asks, awaited = "asks and discards by itself", "an op, a final message or the broker's discard"
+    reason, why = Reason.END_NOT_SEEN, "rules.watch_for"
+    if forgotten is not None:
+        asks, awaited = "keeps it in RocksDB and asks by itself", "an op or a final message"
+        if forgotten <= over:
+            over, reason, why = forgotten, Reason.FORGOTTEN_BY_BROKER, _FORGOTTEN
     return [
-        "its broker asks and discards by itself (rules.ask): halfop only watches, and waits for an op, a final message "
-        "or the broker's discard",
-        f"after that: it is discarded ({Reason.END_NOT_SEEN.name}), {_from(over, last['until'])} (rules.watch_for)",
+        f"its broker {asks} (rules.ask): halfop only watches, and waits for {awaited}",
+        f"after that: it is discarded ({reason.name}), {_from(over, last['until'])} ({why})",
     ]
 
 
@@ -169,9 +184,9 @@ def _from(millis: int | None, now: int) -> str:
     return "in the next run" if millis is None or millis <= now else f"not before {moment(millis)} by its queue clock"
 
 
-def _clock(warehouse: Warehouse, key: Key, run: Run) -> str:
+def _clock(known: list[Clock], key: Key, run: Run) -> str:
     """The queue clock as far as has landed by today, which may be further than the last run saw."""
-    clock = queue_clock(clocks(progress_rows(warehouse)), key, run.now)
+    clock = queue_clock(known, key, run.now)
     if clock is None:
         return f"{NO_TIME}: no op of the queue is known to have landed"
     if clock < run.now:
@@ -203,13 +218,14 @@ def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool
     return "" if closed else f" once run {run_id} has closed: start reconcile"
 
 
-def _ended(settings: Settings, life: MessageLife, last: Row) -> Outlook:
+def _ended(warehouse: Warehouse, settings: Settings, life: MessageLife, last: Row) -> Outlook:
     key = str(key_of(last))
     if last["decision"] == "DISCARD" and _resume_waits(life):
         return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
     if last["decision"] == "DISCARD":
         text = "discarded: table trans_check_max_time has the whole message; this makes it open again:"
-        return Outlook("DISCARDED", [text, w.on_message("resume", key, settings, "--key")])
+        resumed_by = w.on_message("resume", key, settings, "--key")
+        return Outlook("DISCARDED", [text, resumed_by, *_forgotten(warehouse, life, last)])
     if last["decision"] == "ROLLBACK":
         return Outlook("ROLLED_BACK", ["rolled back: nothing was delivered"])
     if last["decision"] == "REJECT":
@@ -218,6 +234,15 @@ def _ended(settings: Settings, life: MessageLife, last: Row) -> Outlook:
         by = superseded_by(last)
         return Outlook("SUPERSEDED", [f"the copy at offset {by and life.place(by)} stands for it"])
     return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
+
+
+def _forgotten(warehouse: Warehouse, life: MessageLife, last: Row) -> list[str]:
+    """When its broker forgot it, if it was discarded for that."""
+    run, _ = found_run(warehouse, last["run_upto"]) or (None, False)
+    if last["reason"] != Reason.FORGOTTEN_BY_BROKER.name or run is None or life.half is None:
+        return []
+    settings = _settings_of(warehouse, run, life.half, last, clocks(progress_rows(warehouse)))
+    return [f"its broker forgot it at {moment(settings.forgotten)} ({_FORGOTTEN})"]
 
 
 def _rejected(life: MessageLife, last: Row) -> list[str]:
