@@ -125,7 +125,7 @@ def test_ended_messages_go_from_every_table_and_the_open_one_stays(decided: Kern
 
     summary, done = erase(decided, made, SETTINGS)
     assert dict(done) == expected == summary.extra["erased"]
-    assert (summary.extra["left_open"], "1 message stays: open when" in summary.notes[0]) == (1, True)
+    assert (summary.extra["left_open"], "1 message stays, even if they have ended" in summary.notes[0]) == (1, True)
     assert offsets(decided, "half_messages") == {6}
     assert [decided.read(name).count() for name in ("topics/T", "topics/U", "trans_check_max_time")] == [0, 0, 0]
     assert offsets(decided, "check_requests", "tran_state_table_offset") == {6}
@@ -205,11 +205,19 @@ def test_what_a_run_has_not_looked_at_is_left_open(decided: KernelWarehouse) -> 
     r.land(decided, [half(9)], ops("COMMIT", 3), LATER, {QUEUE: LATER})
     summary, done = erase(decided, made, SETTINGS)
     assert summary.extra["left_open"] == 1
+    assert summary.notes[0].endswith("reconcile, and apply this plan again")
     assert dict(done) == {"half_messages": 1, "topics/T": 1}
     assert offsets(decided, "trans_check_max_time") == {3}
-    left, made = plan(decided, of_keys(3, 9, 77))
-    assert (len(made), left.extra["left_open"]) == (0, 2)
+    left, without = plan(decided, of_keys(3, 9, 77))
+    assert (len(without), left.extra["left_open"]) == (0, 2)
     assert "1 key without a message of which anything is left here: b/0/77" in left.notes[0]
+    assert left.notes[1].endswith("reconcile, and plan again: a plan names no open message")
+    r.run(decided, RULES, LATER, layout="per_topic")
+    summary, done = erase(decided, made, SETTINGS)
+    assert (summary.extra["left_open"], dict(done)) == (
+        0,
+        {"half_messages": 1, "topics/T": 1, "trans_check_max_time": 1},
+    )
 
 
 @pytest.mark.slow

@@ -63,7 +63,8 @@ def plan(warehouse: KernelWarehouse, wanted: ToErase) -> tuple[Summary, ErasureP
         counts, held = _left(warehouse, {key for each in closed for key in each.keys})
     made = new_plan(held, wanted.how, len(is_open), counts)
     summary.extra |= {"to_erase": counts, "left_open": len(is_open)}
-    summary.notes += [*_of_unknown(sorted(unknown) + sorted(map(str, strange))), *_of_open(is_open)]
+    again = "plan again: a plan names no open message"
+    summary.notes += [*_of_unknown(sorted(unknown) + sorted(map(str, strange))), *_of_open(is_open, again)]
     summary.notes += _of_discarded([each for each in closed if each.is_discarded and not held.isdisjoint(each.keys)])
     return summary, made
 
@@ -90,14 +91,14 @@ def _of_unknown(names: Sequence[str]) -> list[str]:
     return [f"{plural(len(names), 'key')} without a message of which anything is left here: {shown}"] if names else []
 
 
-def _of_open(found: Sequence[WholeTransaction]) -> list[str]:
+def _of_open(found: Sequence[WholeTransaction], again: str) -> list[str]:
     if not found:
         return []
     keys = " ".join(f"--key {each.keys[-1]}" for each in found[:_SHOWN])
     return [
         f"not erased, because a run may still decide: {plural(len(found), 'open message')}; "
         f"first end it by `{launcher()} end {keys} --rollback` (docs/ending.md), or wait for its discard; "
-        "reconcile, and plan again"
+        f"reconcile, and {again}"
     ]
 
 
@@ -133,10 +134,11 @@ def _whole(warehouse: KernelWarehouse, planned: set[Key], left_out: int, summary
     is_open = _open(warehouse, found)
     in_part = [each for each in found if not each.is_open and not apart.isdisjoint(each.keys)]
     summary.extra["left_open"] = left_out + len(is_open)
-    summary.notes += _of_open(is_open)
+    summary.notes += _of_open(is_open, "apply this plan again")
     if left_out:
         summary.notes.append(
-            f"the data of {plural(left_out, 'message')} stays: open when the plan was made, so not in it; plan again"
+            f"the data of {plural(left_out, 'message')} stays, even if they have ended since: they were open when the "
+            "plan was made, so it does not name them; plan again"
         )
     if in_part:
         summary.notes.append(f"{plural(len(in_part), 'message')} not erased: the plan lacks copies of them; plan again")
