@@ -20,10 +20,12 @@ from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import ROCKSDB_QUEUES, ROCKSDB_TOPICS
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.rules.reasons import allowed
 from halfop.settings.business import Resolution
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.upkeep import TableUpkeep
 from model import reference as m
 from support import rows as r
 from support.brokers import store_writer as w
@@ -171,6 +173,28 @@ def test_an_op_whose_half_message_has_not_landed_is_rejected_and_finds_it_later(
     assert (found[key(0)][0], found[key(1)][0]) == ("WAIT", "COMMIT")
     placed = warehouse.read("op_messages").where("half_offset IS NOT NULL").collect()
     assert [(row["half_offset"], row["outcome"], row["body"]) for row in placed] == [(1, "COMMIT", str(places[1]))]
+
+
+def test_late_ops_of_half_messages_that_maintain_removed_end_nothing(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
+    """A broker's op does not say how a message ended, and of one in RocksDB nobody knows the place any more."""
+    store = w.Store(tmp_path / "store")
+    place, parked = store.append(w.half(0)), sent(store, [1])
+    store.extend([w.final(0, place), w.op("0")])
+    end(store, parked, lambda n: True)
+    land(warehouse, store)
+    assert {word for word, *_ in fates(warehouse).values()} == {"COMMIT"}
+    for name in ("half_messages", "op_messages", "final_messages"):
+        TableUpkeep(warehouse, name).delete("true", {})
+    store.extend(w.Record("others", b"x" * 1000) for _ in range(200))  # more than is read again
+    store.append(w.op("0"))
+    end(store, parked, lambda n: False)
+    land(warehouse, store)
+    assert fates(warehouse, AT + 1) == {}
+    rejected = {(row["reason"], row["queue_id"], row["half_offset"]) for row in warehouse.rows("rejected")}
+    assert rejected == {("NO_OUTCOME", 0, 0), ("HALF_BEFORE_LANDING", ROCKSDB_QUEUES, None)}
+    assert "`maintain` removed it" in allowed("HALF_BEFORE_LANDING")
 
 
 @pytest.mark.parametrize("way", [land, pull])

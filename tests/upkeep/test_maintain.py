@@ -23,6 +23,7 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import overtaken
 from halfop.warehouse.upkeep import TRIMMED_BEFORE, UPKEEP, Size, TableUpkeep
+from model.strategies import op_rows
 from support import rows as r
 from support.dying import Killed, dying
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
@@ -85,6 +86,20 @@ def test_what_has_ended_goes_and_what_is_open_stays(warehouse: KernelWarehouse) 
     assert verify(warehouse, summary.run_id or 0)[0].status == 0
     with pytest.raises(UsageError, match="run 2 can no longer be verified: `maintain` has trimmed"):
         verify(warehouse, 2)
+
+
+@pytest.mark.slow
+def test_late_ops_of_what_was_trimmed_are_held_against_its_end(warehouse: KernelWarehouse) -> None:
+    r.land(warehouse, [half(0), half(1)], [*ops("COMMIT", 0), *ops("ROLLBACK", 1)], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    r.run(warehouse, RULES, NOW + 10, layout="per_topic")
+    assert maintained(warehouse)[("trim", "half_messages")].rows == 2
+    late = [op_rows(QUEUE, 70, "0,1", ["COMMIT"], NOW), op_rows(QUEUE, 71, "0,1", ["ROLLBACK"], NOW)]
+    r.land(warehouse, [half(7)], [op for rows in late for op in rows], LATER, {QUEUE: LATER})
+    summary = r.run(warehouse, RULES, LATER, layout="per_topic")
+    found = {(row["reason"], row["queue_offset"], row["half_offset"]) for row in warehouse.rows("rejected")}
+    assert found == {("REDUNDANT", 70, 0), ("CONFLICT", 70, 1), ("CONFLICT", 71, 0), ("REDUNDANT", 71, 1)}
+    assert summary.decisions == {"CHECK": {"TIMEOUT": 1}}
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ class Reason(Enum):
     GARBAGE_OFFSET = "an op item that is no half offset", "An op item is a whole number of at least 0, without spaces"
     ILLEGAL_TAG = "an op message with another tag than d", "An op message has tag d"
     NULL_BODY = "an op message without a body", "An op message's body is half offsets, joined by commas"
-    NO_OUTCOME = "an op without COMMIT or ROLLBACK; the message stays open", "An outcome is COMMIT or ROLLBACK"
+    NO_OUTCOME = "an op without COMMIT or ROLLBACK; it ends nothing", "An outcome is COMMIT or ROLLBACK"
     WRONG_PRODUCER_GROUP = "an op whose header names another producer group; the message stays open", _HEADER
     WRONG_STATE_TABLE_OFFSET = "an op whose header names another half offset; the message stays open", _HEADER
     WRONG_COMMIT_LOG_OFFSET = "an op whose header names another commit log offset; the message stays open", _HEADER
@@ -99,8 +99,9 @@ class Reason(Enum):
         _LAND_HALF,
     )
     HALF_BEFORE_LANDING = (
-        "an op of a half message from before the first that landed; if it lands later, it finds the op",
-        _LAND_HALF,
+        "an op of a half message from before the first that landed, or, in RocksDB, that half_messages does not have; "
+        "if it lands later, it finds the op",
+        f"{_LAND_HALF}. If it ended, and `maintain` removed it, there is nothing to do",
     )
     AFTER_DISCARD = "a valid op landed after the message had been discarded"
     UNKNOWN = "a resume of a message that has not landed", "Only what has landed and is discarded can be resumed"
