@@ -79,7 +79,8 @@ def test_a_topic_that_it_serves_no_longer_is_not_registered(tmp_path: Path) -> N
                     assert time.monotonic() < end
                 assert running.stop() == 0
             table = json.loads(told[0].body)["topicConfigSerializeWrapper"]["topicConfigTable"]
-            assert table.keys() == {HALF_TOPIC, OP_TOPIC, *topics.split(",")}
+            assert table.keys() == {HALF_TOPIC, OP_TOPIC, NAME, "halfop", *topics.split(",")}
+            assert [table[name]["perm"] for name in (NAME, "halfop", "mine")] == [4, 4, 6], "no producer sends there"
 
 
 @pytest.mark.usefixtures("logging_as_before")

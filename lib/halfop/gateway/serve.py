@@ -20,6 +20,7 @@ from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.summary import Summary
 from halfop.gateway.account_files import read_accounts
 from halfop.gateway.core.core import Core
+from halfop.gateway.core.messages import Topic
 from halfop.gateway.core.reads import Description
 from halfop.gateway.door import (
     GatewayRequest,
@@ -196,10 +197,12 @@ class _Gateway:
         self, loop: asyncio.AbstractEventLoop, upstream: Upstream | None, broker: Description, topics: Iterable[str]
     ) -> list[asyncio.Task[None]]:
         served = (HALF_TOPIC, OP_TOPIC, *topics)  # its store may know others, which it served before
+        # as a broker does: by the routes of such topics Apache's proxy finds a broker, and those of a cluster
+        names = dict.fromkeys((broker.name, broker.cluster), Topic(1, 1, perm=4))
 
         async def register(servers: Upstream) -> None:
             while True:
-                await servers.register(broker, {name: self._log.topics[name] for name in served})
+                await servers.register(broker, names | {name: self._log.topics[name] for name in served})
                 await asyncio.sleep(self._own.register_every.total_seconds())
 
         return [loop.create_task(register(upstream))] if upstream else []

@@ -15,6 +15,7 @@ from support.gateway.gateways import gateway
 
 from systems.broker.followed import OPEN, asked, cycle, follow, options
 from systems.broker.other_clients import Sender, proxy, sender
+from systems.broker.real_broker import broker
 
 pytestmark = pytest.mark.broker
 MIXED = (["C"] * 12 + ["R"] * 4 + ["UC"] * 2 + ["UR", "UUC"]) * 25
@@ -133,6 +134,25 @@ def test_two_proxies_before_one_gateway(warehouse: KernelWarehouse, tmp_path: Pa
     check_all_as_meant(warehouse, "by-python", python, MIXED[:100])
     check_all_as_meant(warehouse, "by-java", java, ["UC"] * 20)
     assert warehouse.read("trans_check_max_time").count() == 0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("cluster", ["halfop", "theirs"])
+def test_a_proxy_beside_real_name_servers(warehouse: KernelWarehouse, tmp_path: Path, cluster: str) -> None:
+    """It needs DefaultHeartBeatSyncerTopic in its cluster, and creates it at a broker, if one is there."""
+    topics = "by-java" if cluster == "halfop" else "by-java,DefaultHeartBeatSyncerTopic"
+    plans = MIXED[:40]
+    with broker("proxy", tmp_path / "broker", {"brokerClusterName": cluster}) as other:
+        given = ("--namesrv", other.namesrv, "--topics", topics, *options())
+        with (
+            gateway(tmp_path / "gateway", *given, warehouse=warehouse.root) as running,
+            proxy(tmp_path / "proxy", other.namesrv) as front,
+            sender("java", tmp_path / "java", "by-java", front.endpoints, plans) as java,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            follow(warehouse, running.address, [pool.submit(java.wait_for, len(plans))], 300)
+            java.end()
+    check_all_as_meant(warehouse, "by-java", java, plans)
 
 
 ACCOUNTS = """
