@@ -21,7 +21,8 @@ from halfop.frame.errors import TransientError
 from halfop.gateway.producer import Answer, Producer, Question
 from support.histories.events import Acknowledged, Ended, Fates, Journal, Sent, now
 
-KINDS = {"commit": 10, "rollback": 4, "silent_commit": 3, "silent_rollback": 2, "hang_commit": 1, "hang_rollback": 1}
+# How often each comes. A broker puts back what hangs, every few seconds.
+KINDS = {"commit": 24, "rollback": 8, "silent_commit": 4, "silent_rollback": 2, "hang_commit": 1, "hang_rollback": 1}
 NOTE = "note"
 _NOTES = ("plain", "ü € 漢字", "a=b;c", "")
 _A_SECOND, _UNKNOWN = 2.5, 0.4  # transactions to each address; of the answers

@@ -25,7 +25,7 @@ _RULES = ("transaction_timeout=2s", "transaction_check_interval=4s", "transactio
 RULES = [part for rule in _RULES for part in ("--set", f"rules.{rule}")]
 # Its own check gives nothing up that a cut network kept from its producers. Op messages wait 3 s in memory, as by
 # default.
-BROKER: dict[str, object] = {"transactionCheckInterval": 6000, "transactionTimeOut": 3000}
+BROKER: dict[str, object] = {"transactionCheckInterval": 10_000, "transactionTimeOut": 3000}
 BROKER |= {"transactionCheckMax": 100_000, "transactionOpBatchInterval": 3000}
 _RIGHT_CLOCKS = ("follow", "reader")  # a Java under libfaketime takes minutes to start
 _CLOSING_SECONDS = 60
