@@ -33,7 +33,7 @@ from support.nemesis.planted import plant
 from support.nemesis.system import BROKERS, System
 from systems.broker.real_broker import fetched
 
-_SETTLE_SECONDS = 1200
+_SETTLE_SECONDS = 3600
 _OPERATOR_SAYS = {"hang_commit": "COMMIT", "hang_rollback": "ROLLBACK"}
 
 
@@ -112,7 +112,7 @@ def run(folder: Path, seconds: float, seed: int, planted: bool) -> dict[str, obj
         nemesis.heal()
         settling = settle(system, nemesis)
         for part in system.parts.values():
-            part.stop()
+            part.stop(_SETTLE_SECONDS)  # a run at work is finished
         events, wanted = collected(system, planted)
     finally:
         system.close()

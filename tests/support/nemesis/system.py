@@ -59,17 +59,17 @@ class Part:
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
-    def stop(self) -> None:
-        """SIGTERM, and as a supervisor does, SIGKILL if that takes too long."""
+    def stop(self, seconds: float = _CLOSING_SECONDS) -> None:
+        """SIGTERM, and as a supervisor does, SIGKILL if that takes longer."""
         try:
-            self._end(signal.SIGTERM)
+            self._end(signal.SIGTERM, seconds)
         except subprocess.TimeoutExpired:
             self.kill()
 
-    def _end(self, number: int) -> None:
+    def _end(self, number: int, seconds: float = _CLOSING_SECONDS) -> None:
         self.signal(number)
         if self._process is not None:
-            self._process.wait(_CLOSING_SECONDS)
+            self._process.wait(seconds)
             self._process = None
 
     def run(self, seconds: float | None) -> int:
