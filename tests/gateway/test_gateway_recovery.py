@@ -191,6 +191,17 @@ def test_consume_queues_are_written_again(crashed: Crashed) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_a_full_disk_at_a_start_is_named(crashed: Crashed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pwrite(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    shutil.rmtree(crashed.folder / "consumequeue")
+    with pytest.raises(OSError, match="No space left on device: ") as failed:
+        Waiting(crashed.folder)
+    assert Path(failed.value.filename).parent.parent == crashed.folder / "consumequeue"
+
+
 def test_a_queue_that_lost_units_is_refused(crashed: Crashed) -> None:
     queue = crashed.folder / "consumequeue" / OP_TOPIC / "0" / ("0" * 20)
     patch(queue, 0, bytes(40))

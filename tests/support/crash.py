@@ -26,7 +26,7 @@ SPARK = {
     "spark.driver.memory": "1g",
 }
 _OPTIONS = " ".join(["-XX:TieredStopAtLevel=1", *(f"-D{k}={v}" for k, v in SPARK.items())])
-_FAST = {"SPARK_SUBMIT_OPTS": _OPTIONS}
+FAST = {"SPARK_SUBMIT_OPTS": _OPTIONS}
 _MOST_SECONDS = 600
 KILLED = -signal.SIGKILL
 _DYING = ("./spark-submit.sh", "exec", "python", "tests/programs/dying.py")
@@ -34,8 +34,13 @@ _DYING = ("./spark-submit.sh", "exec", "python", "tests/programs/dying.py")
 
 def job(*command: str, **environment: str) -> subprocess.Popen[str]:
     """A job as a user starts it."""
+    return _started(*command_of(*command), **environment)
+
+
+def command_of(*command: str) -> list[str]:
+    """The whole command of a job; FAST is its environment."""
     options = [part for key, value in SPARK.items() for part in ("--conf", f"{key}={value}")]
-    return _started("./spark-submit.sh", *options, *command, **environment)
+    return ["./spark-submit.sh", *options, *command]
 
 
 def dying(when: str, number: int, *command: str) -> subprocess.Popen[str]:
@@ -64,11 +69,11 @@ def script_of(*command: str, **environment: str) -> subprocess.Popen[str]:
 
 def commits_archived(archive: Path, *command: str) -> int:
     """As `commits` does; the classes that the job loaded are kept, so that later starts take a third less."""
-    _FAST["SPARK_SUBMIT_OPTS"] = f"{_OPTIONS} -XX:ArchiveClassesAtExit={archive}"
+    FAST["SPARK_SUBMIT_OPTS"] = f"{_OPTIONS} -XX:ArchiveClassesAtExit={archive}"
     try:
         return commits(*command)
     finally:
-        _FAST["SPARK_SUBMIT_OPTS"] = f"{_OPTIONS} -XX:SharedArchiveFile={archive}"
+        FAST["SPARK_SUBMIT_OPTS"] = f"{_OPTIONS} -XX:SharedArchiveFile={archive}"
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -120,7 +125,7 @@ def _started(*command: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         cwd=ROOT,
-        env=os.environ | _FAST | environment,
+        env=os.environ | FAST | environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -195,7 +196,8 @@ class PartWriter:
             return
         if place not in self._open:
             self._open[place] = self._opened(place, batch.schema)
-        self._open[place].write(batch)
+        with self._given_up_if_it_fails():
+            self._open[place].write(batch)
         self._buffered += batch.nbytes
         if self._buffered > _BUFFERED:
             self.close()
@@ -217,12 +219,23 @@ class PartWriter:
 
     def close(self) -> dict[Any, list[DataFile]]:
         """Ends all files that are open; returns those that were ever written, by place."""
-        for each in self._open.values():
-            each.flush()
-            each.writer.close()
-            each.output.begin_to_close()
+        with self._given_up_if_it_fails():
+            for each in self._open.values():
+                each.flush()
+                each.writer.close()
+                each.output.begin_to_close()
         for place, each in self._open.items():
             written, stats = each.output.close(), stats_of(each.about[0], self.searched[place])
             self.files.setdefault(place, []).append(DataFile(*written, stats))
         self._open, self._buffered = {}, 0
         return self.files
+
+    @contextmanager
+    def _given_up_if_it_fails(self) -> Iterator[None]:
+        """What a failure leaves open is not closed when it is collected, which would fail again with a traceback."""
+        try:
+            yield
+        except BaseException:
+            for each in self._open.values():
+                each.writer.is_open = False
+            raise

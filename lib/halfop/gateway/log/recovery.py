@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from halfop.frame.errors import InputRefused
+from halfop.frame.trouble import named
 from halfop.gateway.core.messages import OPPOSED, Half, State
 from halfop.gateway.log.files import LogFiles
 from halfop.gateway.log.queues import LogQueue, Queues
@@ -122,9 +123,10 @@ def _dispatch(fresh: Records, queues: Queues) -> None:
 
 
 def _write(queue: LogQueue, offset: int, units: bytes) -> None:
-    if not queue.next:
-        queue.begin(offset)
-    queue.write(offset, units)
+    with named(queue.folder):
+        if not queue.next:
+            queue.begin(offset)
+        queue.write(offset, units)
     queue.next = queue.flushed = offset + len(units) // UNIT.itemsize
 
 
