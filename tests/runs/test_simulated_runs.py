@@ -9,7 +9,7 @@ import logging
 from random import Random
 
 import pytest
-from halfop.frame.errors import HalfopError
+from halfop.frame.errors import TransientError
 from model import reference as m
 from pyspark.sql import SparkSession
 from support import rows as r
@@ -57,7 +57,7 @@ class _LateOnce(Calls):
         self._looks = name if verb == "version" else ""
 
     def is_late(self, name: str) -> bool:
-        if not name == self._looks == self.at:
+        if name != self._looks or name != self.at:
             return False
         self.at = ""
         return True
@@ -72,6 +72,6 @@ def test_a_table_that_is_before_what_a_run_has_seen_is_refused(spark: SparkSessi
         r.land(warehouse, [half(offset=offset)], [], NOW, {("b", 0): NOW})
     r.run(warehouse, m.Settings(), NOW + 1)
     calls.at = name
-    with pytest.raises(HalfopError, match=f"{name} is at version .* older than what run 1 has seen"):
+    with pytest.raises(TransientError, match=f"{name} ends at version .*, but run 1 has seen version"):
         r.run(warehouse, m.Settings(), NOW + 2)
     assert r.run(warehouse, m.Settings(), NOW + 2).extra["open_messages"] == 2

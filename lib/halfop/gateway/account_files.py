@@ -35,7 +35,7 @@ def read_accounts(path: str) -> Accounts:
 def _keep(known: dict[str, T], name: str, given: T) -> None:
     """Adds what the file has of an account. The same again is nothing new: mqadmin prints it broker by broker."""
     if known.setdefault(name, given) != given:
-        raise ValueError(f"{name} has two accounts that differ: remove the wrong one")
+        raise ValueError(f"{name} is there twice, with different secrets or rights: remove one of them")
 
 
 # ---- ACL 1.0 ----
@@ -62,7 +62,7 @@ def _account(entry: Mapping[str, Any]) -> Account:
     permissions = dict(_permission(each) for each in entry.get("topicPerms") or ())
     otherwise = _RIGHTS[_scalar(entry.get("defaultTopicPerm", "DENY")).upper()]
     entries = [Entry(GROUP, "", True, _SUBS), Entry(ANY, "", True, otherwise)]
-    for topic, rights in permissions.items():
+    for topic, rights in sorted(permissions.items()):
         entries += Entry(TOPIC, topic, False, rights), Entry(TOPIC, topic, False, _ALL - rights, allows=False)
     secret = _text(entry, "secretKey").encode()
     return Account(_text(entry, "accessKey"), secret, ordered(entries), entry.get("admin", False) is True)

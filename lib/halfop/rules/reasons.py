@@ -99,7 +99,7 @@ class Reason(Enum):
         _LAND_HALF,
     )
     HALF_BEFORE_LANDING = (
-        "an op of a half message from before the first that landed, or, in RocksDB, that half_messages does not have; "
+        "an op of a half message before the first that landed, or (RocksDB) from whose place none has landed; "
         "if it lands later, it finds the op",
         f"{_LAND_HALF}. If it ended, and `maintain` removed it, there is nothing to do",
     )

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
-from halfop.frame.errors import HalfopError, LostRows, UsageError
+from halfop.frame.errors import HalfopError, LostRows, TransientError, UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.arrivals import ops_repeat
@@ -37,8 +37,9 @@ _LATE = (
 )
 
 _BEHIND = (
-    "%s is at version %d, which is older than what run %d has seen of it: it was put back, or made again, or its "
-    "storage is late to list it. Call again; if that changes nothing, bring all tables back to one point in time"
+    "%s ends at version %d, but run %d has seen version %d: it was put back or made again, or its storage lists it "
+    "late. Start again; if this error stays, call `examine --repair` (local disk), or put back copies of all tables of "
+    "one moment"
 )
 
 _CLOCKS = ("STORE", "BROKER", GATEWAY)
@@ -232,7 +233,7 @@ def _other_slices(warehouse: Warehouse, request: Request, run: Run | None, summa
 
 
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
-    inputs = _pins(warehouse, last)
+    inputs = _pinned_now(warehouse, last)
     rules, progress = request.settings.rules, progress_rows(warehouse, inputs["landing_progress"])
     now = request.now or wall_clock()
     if last and now < last.now:
@@ -258,13 +259,17 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
     return replace(run, slice=Slice(1, bounds, ops_repeat(warehouse, run)))
 
 
-def _pins(warehouse: Warehouse, last: Run | None) -> dict[str, int]:
-    """The inputs' versions. Raises HalfopError if a table is at one before what the last run has read or decided."""
+def _pinned_now(warehouse: Warehouse, last: Run | None) -> dict[str, int]:
+    """The inputs' versions. Raises TransientError if a table ends before a version that the last run has read or made.
+
+    A table that was removed is left to whoever reads it.
+    """
     pins = {name: warehouse.version(name) for name in INPUTS}
     if last is not None:
         seen = dict(last.inputs) | {"decisions": last.inputs["decisions"] + (last.decided > 0)}
-        for name in [name for name in INPUTS if pins[name] < seen[name]]:
-            raise HalfopError(_BEHIND % (warehouse.path(name), pins[name], last.run_id))
+        for name, pin in pins.items():
+            if NO_TABLE < pin < seen[name]:
+                raise TransientError(_BEHIND % (warehouse.path(name), pin, last.run_id, seen[name]))
     return pins
 
 
@@ -291,6 +296,6 @@ def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, 
 
 def _next_slice(warehouse: Warehouse, run: Run) -> Run:
     """The run of the next range of offsets: the same pins, the same now, on top of what the slice before decided."""
-    inputs = dict(run.inputs) | {"decisions": _pins(warehouse, run)["decisions"]}
+    inputs = dict(run.inputs) | {"decisions": _pinned_now(warehouse, run)["decisions"]}
     part = replace(run.slice, number=run.slice.number + 1)
     return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=part, rules_version=VERSION)

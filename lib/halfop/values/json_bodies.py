@@ -18,7 +18,7 @@ _SINGLE = 3.4028234663852886e38  # the largest FLOAT
 _MOST_DEEP = 200  # Python's own limit depends on who calls
 _PARTS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,9})?")
-_quantized = Context(prec=76).quantize  # twice as many digits as a DECIMAL has
+_quantized = Context(prec=39).quantize  # rounding may carry: one digit more than a DECIMAL has
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = (datetime(1, 1, 1, tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
@@ -93,7 +93,7 @@ class Moment(int):
 
 
 class Exact(Decimal):
-    """A number of whole units, less than what lies beyond."""
+    """A multiple of `unit` whose absolute value is less than `beyond`."""
 
     unit: Decimal
     beyond: Decimal

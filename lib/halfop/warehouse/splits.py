@@ -194,9 +194,9 @@ class PartWriter:
     def write(self, place: Any, batch: pa.RecordBatch) -> None:
         if not len(batch):
             return
-        if place not in self._open:
-            self._open[place] = self._opened(place, batch.schema)
         with self._given_up_if_it_fails():
+            if place not in self._open:
+                self._open[place] = self._opened(place, batch.schema)
             self._open[place].write(batch)
         self._buffered += batch.nbytes
         if self._buffered > _BUFFERED:
@@ -232,7 +232,7 @@ class PartWriter:
 
     @contextmanager
     def _given_up_if_it_fails(self) -> Iterator[None]:
-        """What a failure leaves open is not closed when it is collected, which would fail again with a traceback."""
+        """After a failure no writer is closed when it is collected: that would fail again, with a traceback."""
         try:
             yield
         except BaseException:

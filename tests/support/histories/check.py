@@ -7,7 +7,7 @@
 | ROLLED_BACK | it was to roll back, and a reader saw it in a topic |
 | ABORTED | a reader saw a row that a later look does not have |
 | PHANTOM | a reader saw what nobody sent, what nobody meant to commit, or what its broker did not deliver |
-| CHANGED | a body, a property or the topic is not what was sent |
+| CHANGED | a body, the property `note` or the topic is not what was sent |
 | REORDERED | a reader saw rows of a run after those of a later run |
 | TORN | a reader saw one part of a run's rows in a topic, and then another part |
 | FORGOTTEN | an acknowledged half message has no decision |

@@ -9,6 +9,7 @@ from typing import Any
 
 # Threads that last: each has a thread of the JVM's.
 _THREADS = ThreadPoolExecutor(8, "driver")
+_LONGEST = 600  # seconds between two calls
 
 
 class Killed(BaseException):
@@ -38,7 +39,8 @@ class Driver:
     def goes_on(self) -> None:
         """Lets the job work until its next call, or its end."""
         self._go.release()
-        self._back.acquire()
+        if not self._back.acquire(timeout=_LONGEST):
+            raise TimeoutError(f"{self.name} neither calls its warehouse nor ends")
 
     def waits(self) -> None:
         """Called by the job's threads: somebody else goes on."""

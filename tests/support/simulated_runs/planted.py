@@ -70,8 +70,9 @@ PLANTED: Mapping[str, Mistake] = {
         arrivals, "_arrived", "run.inputs[name])", "warehouse.version(name))"
     ),
     "a run looks at everything again": _instead(
-        reconcile, "_open", "last.inputs if last else", "last.inputs if not last else"
+        reconcile, "_open", "before=last.inputs if last else", "before=last.inputs if not last else"
     ),
+    "a run begins where it ends": _instead(reconcile, "_open", "before=last.inputs if last", "before=inputs if last"),
     "a run leaves out a landing": _instead(
         arrivals, "_arrived", "run.inputs_before[name], run", "run.inputs_before[name] + 1, run"
     ),

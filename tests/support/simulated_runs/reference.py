@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from halfop.columns.keys import key_of
@@ -86,9 +87,16 @@ def runs_in_order(tables: Tables) -> None:
     """Each run opens once, closes once, and before the next one opens; no table gets a run twice, or after a later."""
     events = [(row["run_id"], row["event"]) for row in tables.rows("runs")]
     assert events == [(n // 2 + 1, "CLOSED" if n % 2 else "OPENED") for n in range(len(events))], events
+    for run, following in pairwise(_opened(tables)):
+        assert following["inputs_before"] == run["inputs"], f"run {following['run_id']} begins where no run has ended"
     for name in _SINKS:
         numbers = [each.marker.number for each in tables.versions[name] if each.marker]
         assert numbers == sorted(set(numbers)), f"{name} has the runs {numbers}"
+
+
+def highest_pin(tables: Tables, name: str) -> int:
+    """The newest version that a run has pinned."""
+    return max((run["inputs"].get(name, NO_TABLE) for run in _opened(tables)), default=NO_TABLE)
 
 
 def pinned_in_order(tables: Tables) -> None:
