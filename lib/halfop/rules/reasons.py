@@ -92,7 +92,8 @@ class Reason(Enum):
     REDUNDANT = "an op that says again how the transaction had ended; harmless", "There is nothing to do"
     CONFLICT = (
         "an op that says the opposite of how the transaction had ended; the first end stands",
-        "A transaction has one end: ask its producer which one is true",
+        "A transaction has one end: ask its producer which one is true. If `end` has committed it "
+        "(table endings), it may be the rollback of a later copy, and there is nothing to do",
     )
     HALF_NEVER_LANDED = (
         "an op whose half message has not landed within file_reserved_time; if it lands later, it finds the op",
