@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -18,6 +19,7 @@ class Step(NamedTuple):
 
 
 T = TypeVar("T")
+_LONGEST = 240  # seconds
 
 
 class Failed(AssertionError):
@@ -53,11 +55,11 @@ def fails(steps: Sequence[Step], play: Callable[[Sequence[Step]], object]) -> bo
 
 
 def shortest(steps: Sequence[Step], play: Callable[[Sequence[Step]], object]) -> list[Step]:
-    """A history that fails, too, and of which no step can be left out."""
-    left, size = list(steps), len(steps) // 2
+    """A history that fails, too, and of which no step can be left out; or as short as can be had in the time."""
+    left, size, end = list(steps), len(steps) // 2, time.monotonic() + _LONGEST
     while size:
         at = 0
-        while at < len(left):
+        while at < len(left) and time.monotonic() < end:
             without = left[:at] + left[at + size :]
             if fails(without, play):
                 left = without
