@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from halfop.frame.errors import TransientError
 from halfop.frame.units import EPOCH
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, topics_of
 from halfop.rules import VERSION
@@ -27,6 +28,13 @@ INPUTS = (
     "resumes",
     "check_deliveries",
     "decisions",
+)
+
+
+_BEHIND = (
+    "%s ends at version %d, but run %d has seen version %d: it was put back or made again, or its storage lists it "
+    "late. Start again; if this error stays, call `examine --repair` (local disk), or put back copies of all tables of "
+    "one moment"
 )
 
 
@@ -111,6 +119,20 @@ class Run:
 
 
 BROKERS_OWN = ("STORE", "BROKER")  # sources that are a broker, which asks by itself
+
+
+def pinned_now(warehouse: Warehouse, last: Run | None) -> dict[str, int]:
+    """The inputs' versions. Raises TransientError if a table ends before a version that the last run has read or made.
+
+    A table that was removed is left to whoever reads it.
+    """
+    pins = {name: warehouse.version(name) for name in INPUTS}
+    if last is not None:
+        seen = dict(last.inputs) | {"decisions": last.inputs["decisions"] + (last.decided > 0)}
+        for name, pin in pins.items():
+            if NO_TABLE < pin < seen[name]:
+                raise TransientError(_BEHIND % (warehouse.path(name), pin, last.run_id, seen[name]))
+    return pins
 
 
 def asks(ask: Ask, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:

@@ -13,14 +13,14 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
-from halfop.frame.errors import HalfopError, LostRows, TransientError, UsageError
+from halfop.frame.errors import HalfopError, LostRows, UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.arrivals import ops_repeat
 from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
 from halfop.planning.plan import PLAN_APP, arrived
-from halfop.planning.run import INPUTS, Run, Slice, asks, counts_delivered
+from halfop.planning.run import INPUTS, Run, Slice, asks, counts_delivered, pinned_now
 from halfop.rules import VERSION
 from halfop.runs.finish import counts_of_rejects, finish, pay, planned, refuse_unknown_topics
 from halfop.runs.record import last_run, wall_clock, write_opened
@@ -34,12 +34,6 @@ _BACK = "the clock is before run %d's instant, %s: this run takes that one, and 
 _LATE = (
     "a broker's ops are known until %s, and this machine's clock says %s: messages wait as long as it is late; "
     "set the clock of this machine or of the broker's"
-)
-
-_BEHIND = (
-    "%s ends at version %d, but run %d has seen version %d: it was put back or made again, or its storage lists it "
-    "late. Start again; if this error stays, call `examine --repair` (local disk), or put back copies of all tables of "
-    "one moment"
 )
 
 _CLOCKS = ("STORE", "BROKER", GATEWAY)
@@ -233,7 +227,7 @@ def _other_slices(warehouse: Warehouse, request: Request, run: Run | None, summa
 
 
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
-    inputs = _pinned_now(warehouse, last)
+    inputs = pinned_now(warehouse, last)
     rules, progress = request.settings.rules, progress_rows(warehouse, inputs["landing_progress"])
     now = request.now or wall_clock()
     if last and now < last.now:
@@ -259,20 +253,6 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
     return replace(run, slice=Slice(1, bounds, ops_repeat(warehouse, run)))
 
 
-def _pinned_now(warehouse: Warehouse, last: Run | None) -> dict[str, int]:
-    """The inputs' versions. Raises TransientError if a table ends before a version that the last run has read or made.
-
-    A table that was removed is left to whoever reads it.
-    """
-    pins = {name: warehouse.version(name) for name in INPUTS}
-    if last is not None:
-        seen = dict(last.inputs) | {"decisions": last.inputs["decisions"] + (last.decided > 0)}
-        for name, pin in pins.items():
-            if NO_TABLE < pin < seen[name]:
-                raise TransientError(_BEHIND % (warehouse.path(name), pin, last.run_id, seen[name]))
-    return pins
-
-
 def _warn_of_a_late_clock(now: datetime, rules: RuleSettings, progress: Sequence[Mapping[str, Any]]) -> None:
     """Warns if a broker has landed up to a time that is still to come; files may be known until any time."""
     of_brokers = (row["known_until"] for row in progress if row["source"] in _CLOCKS and row["known_until"])
@@ -296,6 +276,6 @@ def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, 
 
 def _next_slice(warehouse: Warehouse, run: Run) -> Run:
     """The run of the next range of offsets: the same pins, the same now, on top of what the slice before decided."""
-    inputs = dict(run.inputs) | {"decisions": _pinned_now(warehouse, run)["decisions"]}
+    inputs = dict(run.inputs) | {"decisions": pinned_now(warehouse, run)["decisions"]}
     part = replace(run.slice, number=run.slice.number + 1)
     return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=part, rules_version=VERSION)

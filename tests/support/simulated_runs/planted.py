@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 from halfop.planning import arrivals
 from halfop.planning.plan import Plan
-from halfop.planning.run import INPUTS
 from halfop.runs import finish, reconcile, record
 from halfop.sinks import staging
 from halfop.sinks.write import Sinks
@@ -64,7 +63,7 @@ _PAID_BEFORE = "last = replace(last, owed=pay(warehouse, last.owed, request.park
 
 PLANTED: Mapping[str, Mistake] = {
     # the order of a landing and of pins
-    "half messages are pinned first, progress last": lambda: patch.object(reconcile, "INPUTS", tuple(reversed(INPUTS))),
+    "half messages are pinned first, progress last": lambda: patch.object(run, "INPUTS", tuple(reversed(run.INPUTS))),
     "progress lands before the rows": _instead(World, "_land", "in rows.items()", "in reversed(rows.items())"),
     "a run reads what has landed since": _instead(
         arrivals, "_arrived", "run.inputs[name])", "warehouse.version(name))"
