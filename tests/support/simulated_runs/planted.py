@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from halfop.planning import arrivals
+from halfop.planning import arrivals, run
 from halfop.planning.plan import Plan
 from halfop.runs import finish, reconcile, record
 from halfop.sinks import staging
