@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import shutil
+import subprocess
 import tempfile
 import time
 from collections import Counter
@@ -155,6 +156,8 @@ def main() -> None:
     told = run(folder, given.seconds, given.seed, given.planted)
     print(json.dumps(told))
     if told["held"] and not given.keep:
+        for disk in filter(Path.is_mount, folder.iterdir()):
+            subprocess.run(["umount", "--lazy", str(disk)], check=True)  # noqa: S607
         shutil.rmtree(folder)
     raise SystemExit(0 if told["held"] else 1)
 
