@@ -39,18 +39,6 @@ def _instead(owner: Any, name: str, text: str, other: str) -> Mistake:
 # ---- the store ----
 
 
-def _looks_and_renames(append: Any) -> Any:
-    """Another commit may come between, which it overwrites."""
-
-    def appended(self: Tables, name: str, rows: Any, marker: Marker | None) -> bool:
-        versions = self.versions[name]
-        if len(versions) > 2 and versions[-1].marker is None and versions[-1].pieces:
-            versions.pop()
-        return bool(append(self, name, rows, marker))
-
-    return appended
-
-
 def _whatever_marker(self: Tables, name: str, rows: Any, marker: Marker | None) -> bool:
     newest = self.newest(name)
     self.versions[name].append(Version((*self.versions[name][-1].pieces, Piece(newest + 1, rows)), marker))
@@ -114,5 +102,4 @@ PLANTED: Mapping[str, Mistake] = {
     ),
     # the store
     "a marker counts only for its writer": lambda: patch.object(Tables, "append", _whatever_marker),
-    "a commit overwrites another": lambda: patch.object(Tables, "append", _looks_and_renames(Tables.append)),
 }
