@@ -75,3 +75,14 @@ def test_a_table_that_is_before_what_a_run_has_seen_is_refused(spark: SparkSessi
     with pytest.raises(TransientError, match=f"{name} ends at version .*, but run 1 has seen version"):
         r.run(warehouse, m.Settings(), NOW + 2)
     assert r.run(warehouse, m.Settings(), NOW + 2).extra["open_messages"] == 2
+
+
+def test_so_it_is_between_two_slices(spark: SparkSession) -> None:
+    """The table is there when the first slice looks, without a row; the second one looks next."""
+    calls = _LateOnce()
+    warehouse = MemoryWarehouse(spark, "memory:/warehouse", calls=calls)
+    r.land(warehouse, [half(offset=n) for n in range(1, 5)], [], NOW, {("b", 0): NOW})
+    calls.at = "decisions"
+    with pytest.raises(TransientError, match="decisions ends at version 0, but run 1 has seen version 1"):
+        r.run(warehouse, m.Settings(), NOW + 1, max_rows=2)
+    assert r.run(warehouse, m.Settings(), NOW + 1, max_rows=2).extra["open_messages"] == 4

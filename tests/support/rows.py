@@ -62,16 +62,27 @@ def land(
     _append_new(warehouse, "broker_discards", [discard_cells(discard, at) for discard in discards])
     append(warehouse, "half_messages", [half_cells(half, at) for half in halves])
     append(warehouse, "op_messages", [op_cells(op, at) for op in ops])
+    append(warehouse, PROGRESS, progress_cells(halves, at, known, sources or {}, forgets_after or {}))
+
+
+def progress_cells(
+    halves: Iterable[m.Half],
+    at: int,
+    known_until: Mapping[m.Queue, int | None],
+    sources: Mapping[str, str],
+    forgets_after: Mapping[m.Queue, int],
+) -> list[dict[str, Any]]:
+    """The rows of landing_progress with which a landing ends."""
     of_halves = spans(halves)
-    forgets = {queue: after * 1000 for queue, after in (forgets_after or {}).items()}
+    forgets = {queue: after * 1000 for queue, after in forgets_after.items()}
     progress = [
-        (broker, topic, queue, *span, until, at, (sources or {}).get(broker, "FILES"), forgets.get((broker, queue)))
-        for (broker, queue), until in known.items()
+        (broker, topic, queue, *span, until, at, sources.get(broker, "FILES"), forgets.get((broker, queue)))
+        for (broker, queue), until in known_until.items()
         for topic, span in zip(topics_of(queue), (of_halves.get((broker, queue), _NONE), _NONE), strict=True)
     ]
     names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at", "source"]
     names += ["forgets_after"]
-    append(warehouse, PROGRESS, [dict(zip(names, cells, strict=True)) for cells in progress])
+    return [dict(zip(names, cells, strict=True)) for cells in progress]
 
 
 def op_cells(op: m.Op, landed_at: int) -> dict[str, Any]:

@@ -121,12 +121,12 @@ class Run:
 BROKERS_OWN = ("STORE", "BROKER")  # sources that are a broker, which asks by itself
 
 
-def pinned_now(warehouse: Warehouse, last: Run | None) -> dict[str, int]:
-    """The inputs' versions. Raises TransientError if a table ends before a version that the last run has read or made.
+def pinned_now(warehouse: Warehouse, last: Run | None, *names: str) -> dict[str, int]:
+    """The tables' versions. Raises TransientError if a table ends before a version that the last run has read or made.
 
     A table that was removed is left to whoever reads it.
     """
-    pins = {name: warehouse.version(name) for name in INPUTS}
+    pins = {name: warehouse.version(name) for name in names}
     if last is not None:
         seen = dict(last.inputs) | {"decisions": last.inputs["decisions"] + (last.decided > 0)}
         for name, pin in pins.items():

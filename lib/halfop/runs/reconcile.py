@@ -227,7 +227,7 @@ def _other_slices(warehouse: Warehouse, request: Request, run: Run | None, summa
 
 
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
-    inputs = pinned_now(warehouse, last)
+    inputs = pinned_now(warehouse, last, *INPUTS)
     rules, progress = request.settings.rules, progress_rows(warehouse, inputs["landing_progress"])
     now = request.now or wall_clock()
     if last and now < last.now:
@@ -276,6 +276,6 @@ def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, 
 
 def _next_slice(warehouse: Warehouse, run: Run) -> Run:
     """The run of the next range of offsets: the same pins, the same now, on top of what the slice before decided."""
-    inputs = dict(run.inputs) | {"decisions": pinned_now(warehouse, run)["decisions"]}
+    inputs = dict(run.inputs) | pinned_now(warehouse, run, "decisions")
     part = replace(run.slice, number=run.slice.number + 1)
     return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=part, rules_version=VERSION)

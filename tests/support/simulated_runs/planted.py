@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from halfop.planning import arrivals, run
+from halfop.planning import arrivals
 from halfop.planning.plan import Plan
 from halfop.runs import finish, reconcile, record
 from halfop.sinks import staging
@@ -51,7 +51,7 @@ _PAID_BEFORE = "last = replace(last, owed=pay(warehouse, last.owed, request.park
 
 PLANTED: Mapping[str, Mistake] = {
     # the order of a landing and of pins
-    "half messages are pinned first, progress last": lambda: patch.object(run, "INPUTS", tuple(reversed(run.INPUTS))),
+    "half messages are pinned first, progress last": _instead(reconcile, "_open", "*INPUTS", "*reversed(INPUTS)"),
     "progress lands before the rows": _instead(World, "_land", "in rows.items()", "in reversed(rows.items())"),
     "a run reads what has landed since": _instead(
         arrivals, "_arrived", "run.inputs[name])", "warehouse.version(name))"

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 from halfop.columns.keys import key_of
-from halfop.rocketmq.names import topics_of
 from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 from model import fleet as f
 from model import reference as m
@@ -34,21 +33,9 @@ class Part:
     def at(self) -> int:
         return self.steps[0].at
 
-    @property
-    def halves(self) -> list[m.Half]:
-        return [half for step in self.steps for half in step.halves]
-
-    @property
-    def ops(self) -> list[m.Op]:
-        return [op for step in self.steps for op in step.ops]
-
-    @property
-    def finals(self) -> list[m.Final]:
-        return [final for step in self.steps for final in step.finals]
-
-    @property
-    def discards(self) -> list[m.BrokerDiscard]:
-        return [discard for step in self.steps for discard in step.discards]
+    def rows(self, kind: str) -> list[Any]:
+        """The rows of a kind: `halves`, `ops`, `finals` or `discards`."""
+        return [row for step in self.steps for row in getattr(step, kind)]
 
     @property
     def known_until(self) -> dict[m.Queue, int | None]:
@@ -69,7 +56,7 @@ class _Pinned(m.Model):
     def moves(self, part: Part) -> None:
         """The progress of a landing."""
         self.land([], [], part.at, part.known_until, sources=part.sources)
-        for queue, span in r.spans(part.halves).items():
+        for queue, span in r.spans(part.rows("halves")).items():
             low, high = self.landed.get(queue, (span[0], 0))
             self.landed[queue] = min(low, span[0]), max(high, span[1] - 1)
 
@@ -146,9 +133,9 @@ def _lands(model: _Pinned, tables: Tables, parts: Sequence[Part], run: Mapping[s
     def rows(name: str) -> list[dict[str, Any]]:
         return tables.rows(name, run["inputs_before"][name], run["inputs"][name])
 
-    for name, rows_of in LANDED.items():
+    for name, kind in LANDED.items():
         for part in new(name):
-            given: dict[str, Any] = {"halves": (), "ops": (), rows_of: getattr(part, rows_of)}
+            given: dict[str, Any] = {"halves": (), "ops": (), kind: part.rows(kind)}
             model.land(**given, landed_at=part.at)
     for part in new("landing_progress"):
         model.moves(part)
@@ -168,16 +155,3 @@ def _hears(model: _Pinned, tables: Tables, deliveries: Iterable[Mapping[str, Any
 def _millis(instant: Any) -> int:
     assert isinstance(instant, datetime)
     return (instant - r.EPOCH) // timedelta(milliseconds=1)
-
-
-def progress_rows(part: Part, at: int) -> list[dict[str, Any]]:
-    """The rows of landing_progress with which a landing ends."""
-    of_halves = r.spans(part.halves)
-    names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at", "source"]
-    return [
-        dict(zip(names, (broker, topic, queue, *span, until, at, part.sources.get(broker, "FILES")), strict=True))
-        for (broker, queue), until in part.known_until.items()
-        for topic, span in zip(
-            topics_of(queue), (of_halves.get((broker, queue), (None, None)), (None, None)), strict=True
-        )
-    ]

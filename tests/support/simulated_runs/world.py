@@ -7,7 +7,7 @@ again, and made shorter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
@@ -35,12 +35,12 @@ from support.simulated.shortest import fails as fails_in
 from support.simulated_runs.drivers import Driver
 from support.simulated_runs.memory import Answer, Calls, MemoryWarehouse, Tables
 from support.simulated_runs.reference import (
+    LANDED,
     LANDS,
     Part,
     decided_as_pinned,
     highest_pin,
     pinned_in_order,
-    progress_rows,
     runs_in_order,
 )
 
@@ -55,22 +55,23 @@ WEIGHTS = {
     "compacts": 3,
     "is_killed": 5,
     "crashes": 1,
-    "commit_refused": 2,
-    "commit_unanswered": 3,
-    "disk_fails": 3,
-    "listing_is_late": 3,
     "clock_jumps": 1,
+}
+FAULTS = {"commit_refused": 2, "commit_unanswered": 3, "disk_fails": 3, "listing_is_late": 3}
+_CELLS: Mapping[str, Callable[[Any, int], dict[str, Any]]] = {
+    "half_messages": r.half_cells,
+    "op_messages": r.op_cells,
+    "final_messages": r.final_cells,
+    "broker_discards": r.discard_cells,
 }
 _CLOCKS: Sequence[Any] = (reconcile, finish, record, resume)
 _DRIVERS = 3  # that reconcile at the same time
-
-
 STEPS = 60  # of a history
 
 
 def history(seed: int, steps: int = STEPS) -> list[Step]:
     """The steps of a seed."""
-    return drawn(seed, WEIGHTS, steps)
+    return drawn(seed, WEIGHTS | FAULTS, steps)
 
 
 class Sessions:
@@ -130,7 +131,7 @@ class World:
         given = r.settings(rules)
         self._settings = given.model_copy(update={"topics": given.topics.model_copy(update={"threads": 1})})
         self.tables = Tables()
-        self.faults: list[str] = []
+        self.faults = set[str]()  # each comes with the next call that can meet it
         self.unheard: dict[Driver | None, tuple[str, int]] = {}
         self.now = parts[0].at
         self._landed = 0
@@ -175,7 +176,10 @@ class World:
     def plays(self, step: Step) -> None:
         """Does one step."""
         self._random.seed(step.seed)
-        getattr(self, f"_{step.what}")()
+        if step.what in FAULTS:
+            self.faults.add(step.what)
+        else:
+            getattr(self, f"_{step.what}")()
 
     def _reconciles(self) -> None:
         parked = self._random.choice((frozenset[str](), frozenset[str](), frozenset(("real_topics",)), _SINKS))
@@ -193,13 +197,8 @@ class World:
         """The commits of a landing; one that was killed is begun again, and a table has its rows once."""
         part, marker = self._parts[number], Marker(LANDS, number)
         self.now = max(self.now, part.at)
-        rows: dict[str, list[dict[str, Any]]] = {
-            "half_messages": [r.half_cells(each, part.at) for each in part.halves],
-            "op_messages": [r.op_cells(each, part.at) for each in part.ops],
-            "final_messages": [r.final_cells(each, part.at) for each in part.finals],
-            "broker_discards": [r.discard_cells(each, part.at) for each in part.discards],
-            PROGRESS: progress_rows(part, part.at),
-        }
+        rows = {name: [_CELLS[name](each, part.at) for each in part.rows(kind)] for name, kind in LANDED.items()}
+        rows[PROGRESS] = r.progress_cells(part.rows("halves"), part.at, part.known_until, part.sources, {})
         with warehouse.for_few_rows():
             for name, cells in rows.items():
                 warehouse.make(name)
@@ -263,22 +262,6 @@ class World:
                 self.tables.take_back(name, version)
         for driver in list(self._at_work):
             self._kill(driver)
-
-    def _arms(self, fault: str) -> None:
-        if fault not in self.faults:
-            self.faults.append(fault)
-
-    def _commit_refused(self) -> None:
-        self._arms("commit_refused")
-
-    def _commit_unanswered(self) -> None:
-        self._arms("commit_unanswered")
-
-    def _disk_fails(self) -> None:
-        self._arms("disk_fails")
-
-    def _listing_is_late(self) -> None:
-        self._arms("listing_is_late")
 
     @property
     def _quiet(self) -> MemoryWarehouse:
