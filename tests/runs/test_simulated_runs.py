@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -13,7 +15,7 @@ from halfop.frame.errors import TransientError
 from model import reference as m
 from pyspark.sql import SparkSession
 from support import rows as r
-from support.rules.rule_words import NOW, half
+from support.rules.rule_words import HOUR, NOW, half
 from support.seeds import SEED
 from support.simulated_runs.memory import Calls, MemoryWarehouse
 from support.simulated_runs.planted import PLANTED
@@ -86,3 +88,35 @@ def test_so_it_is_between_two_slices(spark: SparkSession) -> None:
     with pytest.raises(TransientError, match="decisions ends at version 0, but run 1 has seen version 1"):
         r.run(warehouse, m.Settings(), NOW + 1, max_rows=2)
     assert r.run(warehouse, m.Settings(), NOW + 1, max_rows=2).extra["open_messages"] == 4
+
+
+class _LandsMeanwhile(Calls):
+    """Somebody lands after a run has pinned the progress, and before it pins the half messages."""
+
+    def __init__(self) -> None:
+        self.lands: Callable[[], None] | None = None
+        self._has_pinned = False
+
+    def enter(self, verb: str, name: str) -> None:
+        self._has_pinned |= (verb, name) == ("version", "landing_progress")
+        if self.lands and self._has_pinned and (verb, name) == ("version", "half_messages"):
+            lands, self.lands = self.lands, None
+            lands()
+
+
+def test_a_queue_that_begins_to_land_while_a_run_pins_has_progress(spark: SparkSession) -> None:
+    """Its op log is not known to have landed, so that the run neither asks nor discards."""
+    calls = _LandsMeanwhile()
+    warehouse = MemoryWarehouse(spark, "memory:/warehouse", calls=calls)
+    r.land(warehouse, [half(offset=1)], [], NOW, {("b", 0): NOW})
+    other = replace(warehouse, calls=Calls())
+
+    def lands() -> None:
+        r.append(other, "landing_progress", r.progress_cells([], NOW, {("b", 1): None}, {}, {}))
+        late = replace(half(offset=7, age=100 * HOUR), broker="b", queue=1)
+        r.append(other, "half_messages", [r.half_cells(late, NOW)])
+
+    calls.lands = lands
+    assert r.run(warehouse, m.Settings(), NOW + 1).run_id == 1
+    found = {row.key: (row.decision, row.reason) for row in r.decisions(warehouse, 1)}
+    assert found["b", 1, 7] == ("WAIT", "FRESH")

@@ -135,6 +135,28 @@ def pinned_now(warehouse: Warehouse, last: Run | None, *names: str) -> dict[str,
     return pins
 
 
+def pinned_inputs(warehouse: Warehouse, last: Run | None) -> dict[str, int]:
+    """The pins of a run that opens now.
+
+    A queue without progress is taken to be known until now. One that begins to land while pins are taken would have
+    half messages and no progress, so they are taken again.
+    """
+    pins = pinned_now(warehouse, last, *INPUTS)
+    while _has_begun(warehouse, pins[TABLE]):
+        pins = pinned_now(warehouse, last, *INPUTS)
+    return pins
+
+
+def _has_begun(warehouse: Warehouse, version: int) -> bool:
+    """Returns whether a queue has got its first progress, or another source that counts, after a version."""
+    newest = warehouse.version(TABLE)
+    return newest > version and _sources(warehouse, newest) != _sources(warehouse, version)
+
+
+def _sources(warehouse: Warehouse, version: int) -> set[tuple[str, int, str | None]]:
+    return {(row["broker_name"], row["queue_id"], row["source"]) for row in progress_rows(warehouse, version)}
+
+
 def asks(ask: Ask, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
     """Returns whether halfop asks, by broker, for all brokers of landing_progress."""
     return {broker: asks_at(ask, source) for broker, source in sources(progress).items()}

@@ -20,7 +20,7 @@ from halfop.planning.arrivals import ops_repeat
 from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
 from halfop.planning.plan import PLAN_APP, arrived
-from halfop.planning.run import INPUTS, Run, Slice, asks, counts_delivered, pinned_now
+from halfop.planning.run import INPUTS, Run, Slice, asks, counts_delivered, pinned_inputs, pinned_now
 from halfop.rules import VERSION
 from halfop.runs.finish import counts_of_rejects, finish, pay, planned, refuse_unknown_topics
 from halfop.runs.record import last_run, wall_clock, write_opened
@@ -227,7 +227,7 @@ def _other_slices(warehouse: Warehouse, request: Request, run: Run | None, summa
 
 
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
-    inputs = pinned_now(warehouse, last, *INPUTS)
+    inputs = pinned_inputs(warehouse, last)
     rules, progress = request.settings.rules, progress_rows(warehouse, inputs["landing_progress"])
     now = request.now or wall_clock()
     if last and now < last.now:

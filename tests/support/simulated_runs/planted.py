@@ -51,8 +51,19 @@ _PAID_BEFORE = "last = replace(last, owed=pay(warehouse, last.owed, request.park
 
 PLANTED: Mapping[str, Mistake] = {
     # the order of a landing and of pins
-    "half messages are pinned first, progress last": _instead(reconcile, "_open", "*INPUTS", "*reversed(INPUTS)"),
-    "progress lands before the rows": _instead(World, "_land", "in rows.items()", "in reversed(rows.items())"),
+    "half messages are pinned first, progress last": _instead(
+        reconcile,
+        "pinned_inputs",
+        "pins = pinned_now(warehouse, last, *INPUTS)\n    while",
+        "pins = pinned_now(warehouse, last, *reversed(INPUTS))\n    while",
+    ),
+    "a queue's progress begins with its rows": _instead(World, "_land", "in commits:", "in commits[1:]:"),
+    "progress lands before the rows": _instead(
+        World, "_land", "in commits:", "in (commits[0], *reversed(commits[1:])):"
+    ),
+    "a queue begins while a run pins": _instead(
+        reconcile, "pinned_inputs", "while _has_begun", "while False and _has_begun"
+    ),
     "a run reads what has landed since": _instead(
         arrivals, "_arrived", "run.inputs[name])", "warehouse.version(name))"
     ),
