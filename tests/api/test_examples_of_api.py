@@ -51,6 +51,7 @@ def globs(theirs: SparkSession, tmp_path: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.thorough
 def test_the_examples_are_true(theirs: SparkSession, globs: dict[str, object]) -> None:
     runner, said = doctest.DocTestRunner(), list[str]()
     for each in examples():

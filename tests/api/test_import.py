@@ -74,11 +74,13 @@ def test_a_plain_session_is_refused_with_the_way_out(tmp_path: Path) -> None:
     assert not (tmp_path / "warehouse").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.process
 def test_without_a_session_there_is_a_new_one(tmp_path: Path) -> None:
     assert called(NONE, folder=tmp_path).stdout.split()[0] == "0"
 
 
+@pytest.mark.thorough
 @pytest.mark.process
 def test_a_session_of_ones_own(tmp_path: Path) -> None:
     halves, ops = lines(tmp_path / "h.jsonl", half(1)), lines(tmp_path / "o.jsonl", op(1, "1"))

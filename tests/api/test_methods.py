@@ -129,7 +129,12 @@ CALLS: dict[str, tuple[Callable[[halfop.Halfop, Path], object], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+_LONG = ("verify", "resume", "plan_end, end", "plan_erase, erase", "audit")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough) if name in _LONG else name for name in CALLS]
+)
 def test_a_method_works_and_leaves_the_session_as_it_was(decided: halfop.Halfop, tmp_path: Path, name: str) -> None:
     call, expected = CALLS[name]
     with as_before(decided.spark):

@@ -306,6 +306,7 @@ def test_output_for_machines_is_json_alone(capsys: pytest.CaptureFixture[str]) -
     assert summary["job"] == "land"
 
 
+@pytest.mark.thorough
 @pytest.mark.long
 def test_nothing_but_output_writes_to_stdout() -> None:
     lib = ROOT / "lib" / "halfop"

@@ -78,6 +78,7 @@ for root in sys.argv[1:]:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.process
 def test_a_java_that_cannot_write_a_warehouses_name_refuses_it(tmp_path: Path) -> None:
     """Two such warehouses would be one folder. halfop's own commands have a UTF-8 locale, others may not."""
@@ -102,6 +103,7 @@ spark.range(3).write.parquet(warehouse.path("spark"))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.process
 def test_files_have_the_modes_of_the_users_umask(tmp_path: Path) -> None:
     """Whoever writes them: Python, Kernel's log store or Spark."""

@@ -92,6 +92,7 @@ def test_a_call_that_fails_says_why(spark: object, events: Path, tmp_path: Path)
     assert "none.jsonl" in failed["run"]["facets"]["errorMessage"]["message"]
 
 
+@pytest.mark.thorough
 def test_who_cannot_be_told_costs_no_work(
     spark: object,
     files: list[str],

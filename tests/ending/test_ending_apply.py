@@ -96,6 +96,7 @@ def test_from_a_plan_to_op_rows_to_decisions(warehouse: KernelWarehouse, called:
     assert [line.split(",")[0] for line in told] == ["ROLLBACK INTENDED", "ROLLBACK SENT", "ROLLBACK VERIFIED"]
 
 
+@pytest.mark.thorough
 def test_a_second_plan_says_the_opposite_before_a_run_has_seen_the_first(
     warehouse: KernelWarehouse, called: Any, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def ended_by(warehouse: KernelWarehouse, made: EndingPlan) -> list[str | None]:
     return [each.ends_as for each in checked(warehouse, made)[1]]
 
 
+@pytest.mark.thorough
 def test_an_end_is_found_under_a_copy_that_was_put_back_meanwhile(warehouse: KernelWarehouse) -> None:
     """The op names the planned copy, but by now a later one stands for the transaction, and then one after that."""
     r.land(warehouse, [half(1, uniq_key="U")], [], NOW, KNOWN, sources=SOURCES)
@@ -57,6 +58,7 @@ def sent(made: EndingPlan) -> list[Row]:
     return next(rows_of(made.rows, 10))
 
 
+@pytest.mark.thorough
 def test_what_a_killed_call_ended_is_swept_also_under_a_later_copy(
     warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

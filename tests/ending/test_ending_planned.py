@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from halfop.ending.selection import planned
 from halfop.ending.standing import standing
 from halfop.warehouse.tables import Warehouse
@@ -16,6 +17,7 @@ def offsets(rows: pa.Table) -> list[int]:
     return sorted(rows["queue_offset"].to_pylist())
 
 
+@pytest.mark.thorough
 def test_open_and_discarded_ones(warehouse: Warehouse) -> None:
     assert standing(warehouse).rows.count() == 0, "nothing has landed"
     one_of_each(warehouse)

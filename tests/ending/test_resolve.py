@@ -380,6 +380,7 @@ def test_from_business_data_to_decisions(
     assert (status, said["planned"], said.get("plan")) == (0, 0, None), "nothing is left to end"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("logging_as_before")
 def test_at_once_with_apply(
     warehouse: KernelWarehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -31,6 +31,7 @@ def request(address: str) -> BrokerRequest:
     return BrokerRequest(RemotingSettings(give_up_after=5), timedelta(seconds=1), broker=address)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("minutes", [-10, 0, 10])
 def test_a_host_whose_clock_is_wrong_decides_the_same(
     warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
@@ -50,6 +51,7 @@ def test_a_host_whose_clock_is_wrong_decides_the_same(
     assert decided == {0: "COMMIT", 1: "ROLLBACK", 2: "WAIT"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("minutes", [-60, 60])
 def test_a_host_an_hour_off_decides_nothing_wrongly_and_nothing_for_ever(
     warehouse: KernelWarehouse,

@@ -57,6 +57,7 @@ def test_a_body_that_swells_beyond_measure_stays(monkeypatch: pytest.MonkeyPatch
     assert decompressed(body, flag) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("plain", [True, False])
 def test_they_are_delivered_plain_only_where_the_user_wants_it(
     spark: SparkSession, warehouse: KernelWarehouse, tmp_path: Path, plain: bool

@@ -55,6 +55,7 @@ def size(store: w.Store) -> int:
     return sum(file.stat().st_size for file in store.root.rglob("*") if file.is_file())
 
 
+@pytest.mark.thorough
 def test_of_a_store_that_has_landed_only_what_is_new_is_copied(
     spark: SparkSession, tmp_path: Path, fetched: list[fetch.LocalStore]
 ) -> None:

@@ -86,6 +86,7 @@ def test_one_broker_lands_under_its_own_name_or_the_given_one(
     assert {row["broker_name"] for row in warehouse.read("landing_progress").collect()} == {name}
 
 
+@pytest.mark.thorough
 def test_a_broker_that_may_have_landed_under_the_name_of_earlier_versions(
     warehouse: KernelWarehouse, store: w.Store
 ) -> None:
@@ -106,6 +107,7 @@ def test_all_of_a_broker(warehouse: KernelWarehouse, store: w.Store) -> None:
     assert first_offsets(warehouse) == {0}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("option", [{"since": r.instant(w.BORN_MS)}, {"from_offset": 10}])
 def test_what_a_broker_has_stored_since(warehouse: KernelWarehouse, store: w.Store, option: dict[str, Any]) -> None:
     """None of the real topic's messages between is pulled."""

@@ -167,7 +167,11 @@ def land_broker(warehouse: KernelWarehouse, address: str) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("lacking", "landings"),
-    [(True, 1), pytest.param(True, 2, marks=pytest.mark.slow), pytest.param(False, 2, marks=pytest.mark.slow)],
+    [
+        pytest.param(True, 1, marks=pytest.mark.thorough),
+        pytest.param(True, 2, marks=pytest.mark.slow),
+        pytest.param(False, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_workers_pull_what_spark_writes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: bool, landings: int

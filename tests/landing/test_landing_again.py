@@ -116,7 +116,11 @@ _MORE = [
 
 
 @pytest.mark.parametrize(
-    ("source", "table", "decided"), [*_CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in _MORE)]
+    ("source", "table", "decided"),
+    [
+        *(pytest.param(*case, marks=pytest.mark.thorough) for case in _CASES),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in _MORE),
+    ],
 )
 def test_what_was_lost_lands_again_and_ends_once(
     warehouse: KernelWarehouse, tmp_path: Path, source: Source, table: str, decided: bool

@@ -171,6 +171,7 @@ def test_explain_shows_one_transaction_over_two_lives(two: KernelWarehouse) -> N
     assert len(ended.ops) == 2
 
 
+@pytest.mark.thorough
 def test_follow_leaves_a_rewind_to_the_user(warehouse: KernelWarehouse, tmp_path: Path, capsys: Any) -> None:
     first = first_life(tmp_path / "first")
     land(warehouse, first)
@@ -217,6 +218,7 @@ def test_a_third_life_lists_what_each_earlier_one_lost(warehouse: KernelWarehous
     assert cuts(warehouse, "broker-a~3") == {HALF_TOPIC: 2, OP_TOPIC: 0}
 
 
+@pytest.mark.thorough
 def test_a_cut_is_found_though_all_rows_were_trimmed(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """Decisions show half messages; ops land again from the last one that stands."""
     first = first_life(tmp_path / "first")

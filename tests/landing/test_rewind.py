@@ -109,6 +109,7 @@ def test_later_landings_go_on_in_the_new_life(warehouse: KernelWarehouse, rewoun
     assert land(warehouse, rewound, accept=True).rows_written == {}, "nothing is to be accepted"
 
 
+@pytest.mark.thorough
 def test_what_was_lost_can_be_resumed(warehouse: KernelWarehouse, rewound: w.Store) -> None:
     run(warehouse, NOW + SECOND)
     at = warehouse.read("landing_progress").selectExpr("unix_millis(max(landed_at))").collect()[0][0]
@@ -218,6 +219,7 @@ def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: KernelWareh
     assert land_files(warehouse, again, LOG).rows_written["half_messages"] == 5, "what stands may land again"
 
 
+@pytest.mark.thorough
 def test_an_export_with_bad_rows_in_its_middle_begins_no_life(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """What follows the bad row is what has landed: it would land, and be delivered, once more under another name."""
     land_files(warehouse, files(tmp_path / "first", FIRST[0], op_row(0, 0, 2)), LOG)
@@ -251,6 +253,7 @@ def test_no_life_begins_after_a_bad_row(warehouse: KernelWarehouse, tmp_path: Pa
     assert {row[1] for row in content(warehouse) if row[0] == "a~2"} == {2, 3}
 
 
+@pytest.mark.thorough
 def test_older_files_begin_no_further_life(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """What stood in an earlier life is what the broker has lost: it does not differ from the new one."""
     old = files(tmp_path / "old", [half_row(n) for n in range(3)], op_row(0, 0))
@@ -302,6 +305,7 @@ def test_the_lowest_of_all_later_cuts_tells_what_is_lost() -> None:
     assert found.lost() == [Lost("a", 0, 5, None), Lost("a~2", 0, 5, None)]
 
 
+@pytest.mark.thorough
 def test_end_asks_the_broker_itself_and_for_nothing_that_it_lost(warehouse: KernelWarehouse, rewound: w.Store) -> None:
     with pytest.raises(InputRefused, match=f"{LIFE}, since the last run"):
         landed(warehouse, BROKER, [0], decided_until(warehouse))

@@ -97,6 +97,7 @@ def test_messages_end_as_their_producers_said(
     assert warehouse.rows("rejected") == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", [land, pull])
 def test_a_half_message_of_an_earlier_landing_is_found_by_its_place(
     warehouse: KernelWarehouse, tmp_path: Path, way: Callable[..., None]
@@ -141,6 +142,7 @@ def test_a_broker_that_has_given_up_rocksdb_shows_commits_alone(warehouse: Kerne
     assert (found[key(0)][0], found[key(1)][0]) == ("COMMIT", "WAIT")
 
 
+@pytest.mark.thorough
 def test_an_op_whose_half_message_has_not_landed_is_rejected_and_finds_it_later(
     warehouse: KernelWarehouse, tmp_path: Path
 ) -> None:
@@ -175,6 +177,7 @@ def test_an_op_whose_half_message_has_not_landed_is_rejected_and_finds_it_later(
     assert [(row["half_offset"], row["outcome"], row["body"]) for row in placed] == [(1, "COMMIT", str(places[1]))]
 
 
+@pytest.mark.thorough
 def test_late_ops_of_half_messages_that_maintain_removed_end_nothing(
     warehouse: KernelWarehouse, tmp_path: Path
 ) -> None:
@@ -197,6 +200,7 @@ def test_late_ops_of_half_messages_that_maintain_removed_end_nothing(
     assert "`maintain` removed it" in allowed("HALF_BEFORE_LANDING")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", [land, pull])
 def test_ranges_land_again_by_the_numbers_of_the_tables(
     warehouse: KernelWarehouse, tmp_path: Path, way: Callable[..., None]
@@ -233,6 +237,7 @@ def test_a_store_that_was_rebuilt_is_noticed_by_its_messages_in_rocksdb(
         land(warehouse, other)
 
 
+@pytest.mark.thorough
 def test_a_life_that_begins_in_rocksdb_owns_what_its_ops_name(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """The broker lost its log's end; ops of both lives' messages come in the new one."""
     store = w.Store(tmp_path / "store")
@@ -251,6 +256,7 @@ def test_a_life_that_begins_in_rocksdb_owns_what_its_ops_name(warehouse: KernelW
     assert words == {0: "ROLLBACK", 1: "COMMIT", 7: "ROLLBACK", 8: "COMMIT", 9: "ROLLBACK", 10: "ROLLBACK"} | lost
 
 
+@pytest.mark.thorough
 def test_what_an_earlier_version_has_landed_of_it_is_in_no_plan(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """Its ops landed as garbage, so all messages that their producers rolled back seem to be open."""
     r.land(warehouse, [half(0)], [], NOW, KNOWN)

@@ -814,6 +814,7 @@ def test_a_transaction_ends_once_and_is_delivered_once(history: History) -> None
     assert set(delivered) == {key for key, known in model.transactions.items() if known.status == "COMMIT"}
 
 
+@pytest.mark.thorough
 @given(histories())
 def test_every_half_message_gets_one_decision_a_run_until_it_is_closed(history: History) -> None:
     model = play(history).model
@@ -826,6 +827,7 @@ def test_every_half_message_gets_one_decision_a_run_until_it_is_closed(history: 
         closed[decision.key] = decision.decision
 
 
+@pytest.mark.thorough
 @given(histories())
 def test_every_op_row_is_accounted_for(history: History) -> None:
     played = play(history)
@@ -839,6 +841,7 @@ def test_every_op_row_is_accounted_for(history: History) -> None:
                 assert (queue, row.offset) in used or (queue, row.offset, row.item) in rejected
 
 
+@pytest.mark.thorough
 @given(histories())
 def test_nobody_is_asked_or_discarded_before_the_rules_allow_it(history: History) -> None:
     model = play(history).model
@@ -867,6 +870,7 @@ def may_be_asked(known: Half, now: int, rules: Settings) -> bool:
     return bool(known.group) and undeliverable(known) is None and (age < 0 or age > left_alone)
 
 
+@pytest.mark.thorough
 @given(histories())
 def test_landing_everything_again_changes_nothing(history: History) -> None:
     played = play(history)
@@ -895,6 +899,7 @@ def ends_of(history: History) -> tuple[dict[object, str], set[object]]:
     return ends, delivered
 
 
+@pytest.mark.thorough
 @given(reorderings())
 def test_the_same_transactions_end_the_same_way_whatever_the_order_and_the_slicing(reordered: Reordered) -> None:
     assert ends_of(reordered.first) == ends_of(reordered.second)
@@ -928,6 +933,7 @@ def last_rows(model: Model) -> dict[Key, Decision]:
     return {d.key: d for d in model.decisions if d.decision != "EARLY_OP"}
 
 
+@pytest.mark.thorough
 @given(copied_histories())
 def test_a_transaction_with_copies_ends_once_and_is_delivered_once(history: History) -> None:
     model = play(history).model
@@ -937,6 +943,7 @@ def test_a_transaction_with_copies_ends_once_and_is_delivered_once(history: Hist
     assert delivered == {id(known): 1 for known in transactions_of(model) if known.status == "COMMIT"}
 
 
+@pytest.mark.thorough
 @given(copied_histories())
 def test_every_copy_is_told_of_and_of_each_open_transaction_one_is_live(history: History) -> None:
     model = play(history).model
@@ -951,6 +958,7 @@ def test_every_copy_is_told_of_and_of_each_open_transaction_one_is_live(history:
             assert last_rows(model)[known.half.key].run == len([s for s in history.steps if isinstance(s, Run)])
 
 
+@pytest.mark.thorough
 @given(copied_histories())
 def test_what_is_superseded_stays_so_by_a_copy_of_its_own_transaction(history: History) -> None:
     model = play(history).model
@@ -961,6 +969,7 @@ def test_what_is_superseded_stays_so_by_a_copy_of_its_own_transaction(history: H
             assert model.transactions[broker, queue, by] is model.transactions[decision.key]
 
 
+@pytest.mark.thorough
 @given(copied_histories(conflicts=False))
 def test_transactions_with_copies_end_the_same_way_whatever_the_order(history: History) -> None:
     ends: list[dict[Key, str]] = []
@@ -971,6 +980,7 @@ def test_transactions_with_copies_end_the_same_way_whatever_the_order(history: H
     assert ends[0] == ends[1]
 
 
+@pytest.mark.thorough
 @given(copied_histories())
 def test_landing_all_copies_again_changes_nothing(history: History) -> None:
     model = play(history).model
@@ -987,6 +997,7 @@ def test_landing_all_copies_again_changes_nothing(history: History) -> None:
     assert model.delivered == delivered
 
 
+@pytest.mark.thorough
 @given(histories())
 def test_rows_survive_the_way_through_json(history: History) -> None:
     for step in history.steps:

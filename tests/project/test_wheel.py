@@ -67,6 +67,7 @@ def summary(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.thorough
 def test_it_lands_and_reconciles(installed: Path) -> None:
     halves, ops = lines(installed / "h.jsonl", half(1), half(2)), lines(installed / "o.jsonl", op(1, "1"))
     at = ("--warehouse", str(installed / "warehouse"))
@@ -136,6 +137,7 @@ count: str = halfop.open().reconcile().rows_read
 """
 
 
+@pytest.mark.thorough
 def test_a_program_s_types_are_checked_against_the_wheel(installed: Path) -> None:
     def said(program: str) -> list[str]:
         (installed / "program.py").write_text(program)

@@ -595,6 +595,7 @@ def test_a_row_says_where_to_look(seen: Seen) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_other_settings_audit_again(seen: Seen) -> None:
     before = seen.warehouse.read("audit").count()
     other = audit(seen.warehouse, Settings(landing=LandingSettings(op_lag=timedelta(hours=1))))
@@ -603,6 +604,7 @@ def test_other_settings_audit_again(seen: Seen) -> None:
     assert seen.warehouse.read("audit").count() == before + other.rows_written["audit"]
 
 
+@pytest.mark.thorough
 def test_the_job_audits_the_same_rows_once(
     seen: Seen, warehouse: Warehouse, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ def text_of(warehouse: Warehouse) -> str:
     return explain(warehouse, Settings(warehouse=warehouse.root), KEY)[1]
 
 
+@pytest.mark.thorough
 def test_the_corrected_row_is_the_message(warehouse: Warehouse) -> None:
     r.land(warehouse, [half(1, "not a topic")], ops("COMMIT", 1), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
@@ -38,6 +39,7 @@ def test_a_message_without_a_topic_is_said_to_have_none(warehouse: Warehouse, ca
     assert "state: rejected: no or illegal REAL_TOPIC: it is missing or empty; a corrected row" in text_of(warehouse)
 
 
+@pytest.mark.thorough
 def test_an_answer_that_resolve_gave_is_not_the_producer_s(warehouse: Warehouse) -> None:
     r.land(warehouse, [half(1)], op_rows(QUEUE, 2**62 + 1, "1", ["COMMIT"], NOW, from_check=True), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)

@@ -82,6 +82,7 @@ def figures(outcome: Outcome) -> tuple[int, ...]:
     return o.checks, o.needless_checks, o.discards, o.wrong_discards, o.commits, o.rollbacks, o.open_at_end
 
 
+@pytest.mark.thorough
 def test_every_figure_of_a_small_history_is_known(landed: KernelWarehouse) -> None:
     variants = {
         "now": rules(),
@@ -97,6 +98,7 @@ def test_every_figure_of_a_small_history_is_known(landed: KernelWarehouse) -> No
     assert not list(Path(landed.root).glob(f"{FOLDER}*")), "nothing is left of it"
 
 
+@pytest.mark.thorough
 def test_half_messages_that_landed_later_are_played_too(warehouse: KernelWarehouse) -> None:
     """Then a run asks how far each queue had landed before, and for ops that it rejected, as of 0."""
     r.land(warehouse, [half(1, 1)], [*op(1, 2), *op(0, 3)], at(20), {QUEUE: at(20)})
@@ -105,6 +107,7 @@ def test_half_messages_that_landed_later_are_played_too(warehouse: KernelWarehou
     assert figures(now) == (0, 0, 0, 0, 3, 0, 0)
 
 
+@pytest.mark.thorough
 def test_a_warehouse_that_may_only_be_read_is_left_alone(
     landed: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,6 +120,7 @@ def test_a_warehouse_that_may_only_be_read_is_left_alone(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_an_interrupt_ends_it_at_once_and_leaves_nothing(landed: KernelWarehouse, spark: SparkSession) -> None:
     """While runs are played: to the end they would take minutes."""
 

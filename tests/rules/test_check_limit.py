@@ -48,7 +48,12 @@ def land(warehouse: KernelWarehouse, model: m.Model, later: int = 0) -> None:
 
 
 @pytest.mark.parametrize(
-    "checks_a_run", [4, pytest.param(None, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.slow)]
+    "checks_a_run",
+    [
+        pytest.param(4, marks=pytest.mark.thorough),
+        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param(0, marks=pytest.mark.slow),
+    ],
 )
 def test_runs_ask_about_the_oldest_and_then_about_the_others(
     warehouse: KernelWarehouse, checks_a_run: int | None
@@ -63,6 +68,7 @@ def test_runs_ask_about_the_oldest_and_then_about_the_others(
     assert [verify(warehouse, run)[0].status for run in (1, 2, 3)] == [0, 0, 0]
 
 
+@pytest.mark.thorough
 def test_those_that_were_asked_about_are_limited_again(warehouse: KernelWarehouse) -> None:
     """Nothing else is due, and the second one has been asked about exactly one interval ago."""
     rules = m.Settings(ask=True, checks_a_run=1)
@@ -125,6 +131,7 @@ def test_slices_ask_as_one_run_does(warehouse: KernelWarehouse, max_rows: int) -
     assert r.decisions(warehouse, last + 1) == [replace(d, run=last + 1) for d in model.run(NOW + SECOND)]
 
 
+@pytest.mark.thorough
 def test_a_simulation_plays_limits(warehouse: KernelWarehouse) -> None:
     land(warehouse, m.Model(RULES))
     rules = r.settings(RULES).rules

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from halfop.rules import ops as o
 from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import GroupOverride, RuleSettings
@@ -41,6 +42,7 @@ def test_of_two_messages_under_a_key_the_one_that_landed_first_counts(frames: Sp
     assert [row["store_timestamp"] for row in memory.cells] == [half().store]
 
 
+@pytest.mark.thorough
 def test_of_two_resumes_the_first_counts(frames: SparkSession) -> None:
     memory = landed(frames, once())
     for run in range(2):

@@ -69,6 +69,7 @@ class Both:
         assert {verify(self.warehouse, run)[0].status for run in last} == {0}
 
 
+@pytest.mark.thorough
 def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: KernelWarehouse) -> None:
     """The same message asked about by a gateway, which is down over several runs, and by files."""
     both, key = Both(warehouse), (*GATEWAY, 0)
@@ -102,6 +103,7 @@ def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: KernelWa
     )
 
 
+@pytest.mark.thorough
 def test_the_first_delivery_of_the_last_question_counts(warehouse: KernelWarehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
@@ -132,6 +134,7 @@ COPIES = {
 }
 
 
+@pytest.mark.thorough
 def test_a_question_about_an_earlier_copy_counts(warehouse: KernelWarehouse) -> None:
     """A broker's resume forgets it, as every resume does. Each case has a queue of its own."""
     both, of = Both(warehouse), {queue: half_at(("gw", queue), 0, NOW, uniq_key=f"k{queue}") for queue in range(4)}
@@ -150,6 +153,7 @@ def test_a_question_about_an_earlier_copy_counts(warehouse: KernelWarehouse) -> 
     both.verify()
 
 
+@pytest.mark.thorough
 def test_each_question_counts_and_explain_says_which_do_not(warehouse: KernelWarehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
@@ -165,6 +169,7 @@ def test_each_question_counts_and_explain_says_which_do_not(warehouse: KernelWar
     assert both.run(NOW + 92 * SECOND) == ["WAIT CHECKED_RECENTLY 2"]
 
 
+@pytest.mark.thorough
 def test_what_is_resumed_begins_with_no_question(warehouse: KernelWarehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + 100 * HOUR)
@@ -177,6 +182,7 @@ def test_what_is_resumed_begins_with_no_question(warehouse: KernelWarehouse) -> 
     assert both.run(NOW + 75 * HOUR) == ["CHECK TIMEOUT 0"], "a question from before the resume"
 
 
+@pytest.mark.thorough
 def test_a_message_remembers_its_last_questions(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row does not grow while nobody delivers anything. docs/rules.md says how many."""
     assert questions.MOST == 16
@@ -192,6 +198,7 @@ def test_a_message_remembers_its_last_questions(warehouse: KernelWarehouse, monk
     assert both.run(NOW + 4 * MINUTE + SECOND) == ["WAIT CHECKED_RECENTLY 1"], "of the third alone"
 
 
+@pytest.mark.thorough
 def test_copies_that_become_one_remember_their_last_questions(
     warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +222,11 @@ def some_questions(chance: random.Random, both: Both) -> list[tuple[int, m.Key]]
 
 
 @pytest.mark.parametrize(
-    ("count", "way"), [("auto", "grouped"), pytest.param("delivered", "by workers", marks=pytest.mark.slow)]
+    ("count", "way"),
+    [
+        pytest.param("auto", "grouped", marks=pytest.mark.thorough),
+        pytest.param("delivered", "by workers", marks=pytest.mark.slow),
+    ],
 )
 def test_any_order_of_deliveries(
     warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, count: m.Count, way: str

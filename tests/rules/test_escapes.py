@@ -206,6 +206,7 @@ CASES = [
         (("a", 9),),
     ),
 ]
+pytestmark = pytest.mark.thorough
 NUMBERS = range(len(CASES))
 
 

@@ -53,6 +53,7 @@ def test_it_is_forgotten_once_its_broker_must_have_asked_to_the_limit(
     assert [row.reason for row in r.discards(warehouse)] == ["FORGOTTEN_BY_BROKER"]
 
 
+@pytest.mark.thorough
 def test_the_broker_s_own_settings_count_if_they_are_known(warehouse: Warehouse) -> None:
     land(warehouse, NOW + 1000 * SECOND)
     row = {"broker_name": "b", "topic": ROCKSDB_TOPICS[0], "queue_id": ROCKSDB_QUEUES, "source": "BROKER"}
@@ -75,6 +76,7 @@ def test_no_time_passes_while_its_ops_do_not_land(warehouse: Warehouse) -> None:
     assert decided(warehouse, NOW + 1000 * SECOND) == WATCHED
 
 
+@pytest.mark.thorough
 def test_a_producer_may_still_end_it_and_a_resume_opens_it(warehouse: Warehouse) -> None:
     land(warehouse, NOW + 100 * SECOND)
     assert decided(warehouse, NOW + 100 * SECOND) == FORGOTTEN

@@ -85,6 +85,7 @@ def rejected_in(played: Warehouse) -> dict[str, list[tuple[str, int]]]:
     return by_case(lambda w: [(row[2], (row[1], row[4])) for row in r.rejected(w).elements()], played)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
 def test_case(
     number: int,
@@ -108,6 +109,7 @@ def test_case_alone(number: int, warehouse: Warehouse) -> None:
     test_case(number, decided_in(warehouse), delivered_in(warehouse), rejected_in(warehouse))
 
 
+@pytest.mark.thorough
 def test_a_final_message_arrives_alone_for_what_was_discarded(warehouse: Warehouse) -> None:
     r.land(warehouse, [half(0, "3", uniq_key=None)], [], RUNS[0] - SECOND, {("b", 0): RUNS[0]})
     r.run(warehouse, RULES, RUNS[0])
@@ -119,6 +121,7 @@ def test_a_final_message_arrives_alone_for_what_was_discarded(warehouse: Warehou
     assert [(d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, 2)] == [(0, "COMMIT", "AFTER_DISCARD")]
 
 
+@pytest.mark.thorough
 def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) -> None:
     """So it is when a broker crashed that never had to ask: none of the other cases' ways through a run is taken."""
     landed = [under("b", step) for step in (half(0), half(1), half(2), final(0), op(1, 1))]
@@ -130,6 +133,7 @@ def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) 
     assert sorted((d.key[2], d.op_offset) for d in r.delivered(warehouse).elements()) == [(0, None), (1, 1)]
 
 
+@pytest.mark.thorough
 def test_a_final_message_before_the_first_half_message_of_its_queue(warehouse: Warehouse) -> None:
     """Lost ranges that are found again may bring them in this order."""
     r.land(warehouse, [], [], RUNS[0] - SECOND, {("b", 0): RUNS[0]}, finals=[final(0)])
@@ -148,6 +152,7 @@ def landed(warehouse: Warehouse, steps: Iterable[Step], now: int) -> None:
 FAULTY = [op(n, names, "NEITHER") for n, names in enumerate((0, 4, 5, 9))] + [op(9, 0, body="x", half_offset=None)]
 
 
+@pytest.mark.thorough
 def test_a_backlog_with_copies_is_not_sliced(warehouse: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
     halves = [half(0, uniq_key="OTHER"), half(4, "1"), half(5, "2"), half(9, "3"), half(12, "4")]
     landed(warehouse, [*halves, *FAULTY], RUNS[0])
@@ -160,6 +165,7 @@ def test_a_backlog_with_copies_is_not_sliced(warehouse: Warehouse, caplog: pytes
     ]
 
 
+@pytest.mark.thorough
 def test_copies_that_have_ended_slice_the_next_backlog(warehouse: Warehouse) -> None:
     """Their rows of the run in which they were open stay in the table."""
     landed(warehouse, [half(0), half(5, "1"), half(9, "2")], RUNS[0])
@@ -170,6 +176,7 @@ def test_copies_that_have_ended_slice_the_next_backlog(warehouse: Warehouse) -> 
     assert r.run(warehouse, RULES, RUNS[2], max_rows=2).extra["runs"] == [3, 4]
 
 
+@pytest.mark.thorough
 def test_a_backlog_with_discard_records_is_not_sliced(warehouse: Warehouse) -> None:
     landed(warehouse, [half(0), half(5)], RUNS[0])
     r.run(warehouse, RULES, RUNS[0])
@@ -199,6 +206,7 @@ def test_a_final_message_of_another_slice_delivers_nothing_twice(warehouse: Ware
     assert [(d.key, d.op_offset) for d in r.delivered(warehouse).elements()] == [(("b", 0, FAR), 0)]
 
 
+@pytest.mark.thorough
 def test_a_backlog_that_names_closed_copies_is_not_sliced(warehouse: Warehouse) -> None:
     r.land(warehouse, [half(0), half(FAR, "3")], [], RUNS[0] - SECOND, {("b", 0): RUNS[0]})
     r.run(warehouse, RULES, RUNS[0])
@@ -210,6 +218,7 @@ def test_a_backlog_that_names_closed_copies_is_not_sliced(warehouse: Warehouse) 
     assert not r.delivered(warehouse)
 
 
+@pytest.mark.thorough
 def test_a_broker_gives_up_what_we_have_resumed(warehouse: Warehouse) -> None:
     landed(warehouse, [half(0), discard(T0 + 50)], RUNS[0])
     r.run(warehouse, RULES, RUNS[0])

@@ -27,6 +27,7 @@ from support import rows as r
 from support.places import ROOT
 from support.ways import BY_SPARK
 
+pytestmark = pytest.mark.thorough
 CONF = ROOT / "conf" / "spark-defaults.conf"
 FOLDER = max(folders(), key=lambda folder: len(expected(folder)))
 # What a session cannot change, and what the suite has otherwise: how many cores, and how much memory.

@@ -21,6 +21,7 @@ from support.rules.rule_words import HOUR, MINUTE, NOW, SECOND, commit, half
 from support.rules.stories import STORIES
 from support.rules.unlike_the_broker import STORY_RULES, UNLIKE_THE_BROKER
 
+pytestmark = pytest.mark.thorough
 # Fewer instants than `test_rules` has: a run the whole way costs a hundred times one on frames in memory.
 RUNS = [NOW, NOW + MINUTE, NOW + 2 * MINUTE]
 TOLD = [*UNLIKE_THE_BROKER, *STORIES]

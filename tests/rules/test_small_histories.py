@@ -36,7 +36,7 @@ def test_runs_decide_what_the_model_decides(warehouse: Warehouse, every: int, es
 @pytest.mark.parametrize(
     ("landed", "every"),
     [
-        ("store", 193),
+        pytest.param("store", 193, marks=pytest.mark.thorough),
         pytest.param("store", 5, marks=pytest.mark.slow),
         pytest.param("files", 5, marks=pytest.mark.slow),
     ],

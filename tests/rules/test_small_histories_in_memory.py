@@ -17,7 +17,9 @@ from support.seeds import SEED
 
 
 # No multiples of what the enumeration repeats in: three runs, two outcomes, and so on.
-@pytest.mark.parametrize("every", [61, pytest.param(19, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "every", [pytest.param(61, marks=pytest.mark.thorough), pytest.param(19, marks=pytest.mark.slow)]
+)
 def test_every_so_many(spark: SparkSession, every: int) -> None:
     """There are enough rows here that compiling expressions pays."""
     ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), SEED % every, None, every))

@@ -205,6 +205,7 @@ def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     assert ends[0].total() > 20
 
 
+@pytest.mark.thorough
 def test_marks_that_only_properties_carry(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's own pipeline may fill the properties alone; then the columns' rules look there. In an odd folder."""
     warehouse = KernelWarehouse(spark, str(tmp_path / "a b [c] {d,e} %20 é"))

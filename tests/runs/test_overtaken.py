@@ -66,6 +66,7 @@ def test_a_run_that_another_opens_is_finished_before_the_next(
     check(warehouse, 2)
 
 
+@pytest.mark.thorough
 def test_what_another_owes_is_paid_before_its_next_run_is_finished(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

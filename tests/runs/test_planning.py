@@ -73,7 +73,11 @@ def test_a_discarded_message_that_landed_several_times_is_delivered_once(
     assert r.delivered(warehouse).total() == 1
 
 
-@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.slow), 7], ids=["late", "in their order"])
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(0, marks=pytest.mark.slow), pytest.param(7, marks=pytest.mark.thorough)],
+    ids=["late", "in their order"],
+)
 def test_what_landed_before_its_half_message_decides_it(warehouse: Warehouse, first: int) -> None:
     """Files land in any order. No earlier run has given up anything."""
     records, finals = [copies.discard(T0 + SECOND)], [copies.final(first + 1, key="FINAL")]
@@ -92,6 +96,7 @@ def test_what_landed_before_its_half_message_decides_it(warehouse: Warehouse, fi
 # ---- what a run did not use ----
 
 
+@pytest.mark.thorough
 def test_a_conflict_shows_though_rows_that_come_and_go_are_as_many(warehouse: Warehouse) -> None:
     """An op that an earlier run has rejected ends the corrected message, and this run's own op is left."""
     bad = words.half(real_qid="x")
@@ -144,6 +149,7 @@ def test_what_a_run_leaves_beside_what_it_uses(
 # ---- ops without a source ----
 
 
+@pytest.mark.thorough
 def test_an_op_without_a_source_that_lands_again_is_the_same(warehouse: Warehouse) -> None:
     """A user's own pipeline may leave `source` out: it waits once, and a rebuilt broker's op is known by its key."""
     early, reused = commit(of=4, offset=4, source=None), commit(of=1, offset=1, source=None)
@@ -155,6 +161,7 @@ def test_an_op_without_a_source_that_lands_again_is_the_same(warehouse: Warehous
     assert Counter(row[1] for row in r.rejected(warehouse)) == {"KEY_REUSED": 1}
 
 
+@pytest.mark.thorough
 def test_a_reused_key_without_a_source_ends_no_late_half_message(warehouse: Warehouse) -> None:
     """The op of a rebuilt broker has been rejected, and is met again when its half message lands corrected."""
     bad, first, reused = words.half(real_qid="x"), commit(of=9, offset=1, source=None), commit(offset=1, source=None)
@@ -169,6 +176,7 @@ def test_a_reused_key_without_a_source_ends_no_late_half_message(warehouse: Ware
 # ---- final messages that come before their ops ----
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("outcome", "rejects"), [("COMMIT", []), ("ROLLBACK", ["CONFLICT"])])
 def test_an_op_that_lands_after_the_final_message_is_its_record(
     warehouse: Warehouse, outcome: str, rejects: list[str]

@@ -66,6 +66,7 @@ def test_hundreds_of_topics_in_one_run_each_find_their_table(warehouse: KernelWa
     assert written == [1] * len(names)
 
 
+@pytest.mark.thorough
 def test_a_topic_keeps_its_folder_and_skips_runs_without_messages(warehouse: KernelWarehouse) -> None:
     r.land(warehouse, [half(0, "Case"), half(1, "Other")], ops("COMMIT", 0, 1), NOW, KNOWN)
     r.run(warehouse, RULES, NOW, layout="per_topic")
@@ -236,6 +237,7 @@ def test_slices_of_a_backlog_carry_what_is_owed(warehouse: KernelWarehouse, caps
     assert warehouse.read("topics/U").count() == 9
 
 
+@pytest.mark.thorough
 def test_slices_of_a_backlog_see_that_ops_share_a_key(warehouse: KernelWarehouse) -> None:
     both = [*op_rows(QUEUE, 7, "8", ["COMMIT"], NOW - 2_000), *op_rows(QUEUE, 7, "1", ["COMMIT"], NOW - 1_000)]
     r.land(warehouse, [half(n) for n in range(9)], both, NOW, KNOWN)
@@ -263,6 +265,7 @@ def test_a_dry_run_shows_the_rest_of_a_sliced_backlog(
     assert [versions[run_id] == "9" for run_id in (1, 2, 3)] == [False, True, True]
 
 
+@pytest.mark.thorough
 def test_runs_that_only_spark_may_write(warehouse: KernelWarehouse) -> None:
     """A user's constraint is checked by Spark alone, so it writes the table, each record once."""
     r.land(warehouse, [half(0), half(1)], ops("COMMIT", 0), NOW, KNOWN)
@@ -274,6 +277,7 @@ def test_runs_that_only_spark_may_write(warehouse: KernelWarehouse) -> None:
     assert sorted(row["run_id"] for row in warehouse.rows("runs")) == [1, 1, 2, 2]
 
 
+@pytest.mark.thorough
 def test_what_dead_drivers_staged_is_cleared(warehouse: KernelWarehouse) -> None:
     one_of_each(warehouse)
     left = Path(warehouse.path("_staging/run-0-0123abc"))
@@ -358,6 +362,7 @@ def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: KernelWar
 # ---- dry run, exit status ----
 
 
+@pytest.mark.thorough
 def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: KernelWarehouse) -> None:
     one_of_each(warehouse)
     before = sorted(str(path) for path in Path(warehouse.root).rglob("*"))
@@ -367,6 +372,7 @@ def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: K
     assert {row["decision"] for row in sample} == set(summary.decisions) - {"WAIT"}
 
 
+@pytest.mark.thorough
 def test_a_dry_run_counts_rejects(warehouse: KernelWarehouse) -> None:
     one_of_each(warehouse)
     told = preview(warehouse, Request(r.settings(RULES), r.instant(NOW)))[0].extra["rejected"]
@@ -374,6 +380,7 @@ def test_a_dry_run_counts_rejects(warehouse: KernelWarehouse) -> None:
     assert sum(told.values()) > 1
 
 
+@pytest.mark.thorough
 def test_a_dry_run_of_an_open_run_goes_by_what_that_has_recorded(
     warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,6 +396,7 @@ def test_a_dry_run_of_an_open_run_goes_by_what_that_has_recorded(
     assert (same.decisions, same.notes) == (summary.decisions, ["dry run: nothing was written"])
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("logging_as_before")
 def test_a_failed_run_says_which_it_is_and_what_it_has_decided(
     warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -429,6 +437,7 @@ def test_exit_statuses(warehouse: KernelWarehouse, capsys: pytest.CaptureFixture
     assert (status, "--allow-future" in told["error"]) == (2, True)
 
 
+@pytest.mark.thorough
 def test_each_reason_of_a_reject_is_told_with_its_number_an_example_and_what_is_allowed(
     warehouse: KernelWarehouse, caplog: pytest.LogCaptureFixture
 ) -> None:

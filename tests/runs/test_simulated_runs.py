@@ -36,7 +36,9 @@ def _quiet() -> None:
     logging.getLogger("halfop").setLevel(logging.CRITICAL)
 
 
-@pytest.mark.parametrize("seeds", [2, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seeds", [1, pytest.param(10, marks=pytest.mark.thorough), pytest.param(100, marks=pytest.mark.slow)]
+)
 def test_whatever_fails(sessions: Sessions, seeds: int) -> None:
     first = Random(SEED).randrange(1 << 32)
     for seed in range(first, first + seeds):

@@ -11,6 +11,7 @@ import pytest
 _NOT_QUICK = (
     "process",
     "long",
+    "thorough",
     "slow",
     "broker",
     "s3",

@@ -169,6 +169,7 @@ def test_every_fate_is_right_after_a_repair(
     check(spark, history, tmp_path, tables, harm)
 
 
+@pytest.mark.thorough
 def test_rows_that_topics_lack_are_named_until_they_are_back(
     spark: SparkSession, history: History, tmp_path: Path
 ) -> None:

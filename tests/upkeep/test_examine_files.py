@@ -99,6 +99,7 @@ def test_files_whose_half_rows_are_lost_are_named_until_they_have_landed(
     assert look(warehouse, deep=True) == (0, [])
 
 
+@pytest.mark.thorough
 def test_a_corrected_row_that_is_lost_lands_again(
     warehouse: KernelWarehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str], logging_as_before: None
 ) -> None:

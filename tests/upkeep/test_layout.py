@@ -79,7 +79,10 @@ def bounds(warehouse: Warehouse) -> dict[str, dict[str, Any]]:
     return {each["add"]["path"]: json.loads(each["add"]["stats"])["minValues"] for each in lines if "add" in each}
 
 
-@pytest.mark.parametrize("store", [KernelWarehouse, pytest.param(SparkWarehouse, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "store",
+    [pytest.param(KernelWarehouse, marks=pytest.mark.thorough), pytest.param(SparkWarehouse, marks=pytest.mark.slow)],
+)
 def test_new_files_are_laid_out_and_others_left(spark: SparkSession, tmp_path: Path, store: type[Warehouse]) -> None:
     """The setting comes to a table that is there."""
     warehouse = store(spark, str(tmp_path / "warehouse"))

@@ -170,6 +170,7 @@ def test_a_warehouse_that_needs_nothing_costs_no_spark_job(
     assert done == [{}]
 
 
+@pytest.mark.thorough
 def test_a_vacuum_keeps_what_it_is_told_to_whatever_the_table_says(warehouse: KernelWarehouse) -> None:
     """Delta 4.4 takes the table's own retention instead: it removed files that the last run's pins need."""
     for n in range(2):
@@ -190,6 +191,7 @@ def data_files(path: str) -> list[Path]:
     return list(Path(local_path(path)).glob("*.parquet"))
 
 
+@pytest.mark.thorough
 def test_a_landing_and_a_run_work_while_tables_are_looked_at(
     warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

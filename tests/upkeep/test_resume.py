@@ -34,6 +34,7 @@ def run(warehouse: Warehouse, now: int) -> Summary:
     return summary
 
 
+@pytest.mark.thorough
 def test_resumed_twice_and_ended_meanwhile(warehouse: Warehouse) -> None:
     one_of_each(warehouse)
     r.land(warehouse, [half(30, check_times="1", store=NOW - 3_600_000)], [], NOW, KNOWN)

@@ -98,7 +98,9 @@ FIRST: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("way", ["here", "workers", "spark", "public"])
+@pytest.mark.parametrize(
+    "way", ["here", *(pytest.param(way, marks=pytest.mark.thorough) for way in ("workers", "spark", "public"))]
+)
 def test_every_way_writes_the_same(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -126,6 +128,7 @@ def test_every_way_writes_the_same(
         assert verify(warehouse, run_id)[1] == []
 
 
+@pytest.mark.thorough
 def test_values_are_made_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a setting that changes a type: refused before, and the way out leaves rows and runs as they were."""
     warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
@@ -173,6 +176,7 @@ def dying(step: Callable[..., None]) -> Callable[..., None]:
     return died
 
 
+@pytest.mark.thorough
 def test_a_sink_that_does_not_fit_stops_no_other(
     warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

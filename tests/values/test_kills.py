@@ -68,6 +68,7 @@ def completed(spark: SparkSession, folder: Path) -> tuple[Counter[str], Counter[
     return whole(spark, folder)
 
 
+@pytest.mark.thorough
 def test_killed_before_the_rows_are_replaced(spark: SparkSession, before: Path) -> None:
     """The table is open for that, and a property names the setting that does not hold yet."""
     untouched = whole(spark, before)

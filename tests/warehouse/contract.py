@@ -104,6 +104,7 @@ class WarehouseContract(StoreContract):
         self.land(warehouse, 2)
         assert {row["queue_offset"] for row in warehouse.read(_HALVES).collect()} == {1, 2}
 
+    @pytest.mark.thorough
     def test_markers_outlive_many_commits_and_the_log_s_clean_up(self, warehouse: Warehouse, way: None) -> None:
         self.land(warehouse, 0, marker=_ONCE)
         for offset in range(1, _COMMITS):

@@ -88,7 +88,9 @@ def played(warehouse: Warehouse, ships: list[f.Ship]) -> dict[str, Counter[objec
     }
 
 
-@pytest.mark.parametrize("reader", [pytest.param("connector", marks=pytest.mark.slow), "files"])
+@pytest.mark.parametrize(
+    "reader", [pytest.param("connector", marks=pytest.mark.slow), pytest.param("files", marks=pytest.mark.thorough)]
+)
 def test_both_ways_write_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:

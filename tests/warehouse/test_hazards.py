@@ -102,7 +102,9 @@ def log_cleaned_up(warehouse: Warehouse, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [pytest.param(reading.FEW, marks=pytest.mark.slow), BY_SPARK], ids=["few", "by workers"]
+    "limits",
+    [pytest.param(reading.FEW, marks=pytest.mark.slow), pytest.param(BY_SPARK, marks=pytest.mark.thorough)],
+    ids=["few", "by workers"],
 )
 def test_pins_of_so_long_ago_that_log_clean_up_removed_them(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, limits: Limits

@@ -37,6 +37,7 @@ def fails(folder: Path, body: int) -> None:
         writer.close()
 
 
+@pytest.mark.thorough
 def test_a_disk_that_fails_is_an_error_and_no_traceback_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file ends in its buffer, in its footer or in its rows."""
     said: list[type[BaseException]] = []

@@ -13,11 +13,10 @@ from systems.sparks.installed import OTHERS, called
 
 pytestmark = pytest.mark.timeout(7200)
 each_spark = pytest.mark.parametrize("spark", OTHERS)
-# What a run decides; both ways to write it; a death; a checkpoint of Delta Kernel's; a function in Python workers.
+# What a run decides; both ways to write it; a checkpoint of Delta Kernel's; a function in Python workers.
 FEW = (
-    "tests/rules/test_oracle.py::test_a_run_decides_as_rocketmq_does",
+    "tests/rules/test_oracle.py::test_a_run_decides_as_rocketmq_does[60000-2-1]",
     "tests/runs/test_by_workers.py::test_they_decide_and_write_what_the_columns_do",
-    "tests/runs/test_kills.py::test_killed_at_a_commit[before-3]",
     "tests/warehouse/test_contract.py::TestHere::test_markers_outlive_many_commits_and_the_log_s_clean_up",
     "tests/ending/test_resolve.py::test_a_field_of_the_body",
 )
