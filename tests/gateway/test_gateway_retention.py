@@ -100,6 +100,26 @@ def test_the_whole_log_can_have_landed(gateway: Waiting) -> None:
     assert log_files(gateway) == before[-1:]
 
 
+def test_the_newest_file_stays_though_it_is_full(gateway: Waiting, tmp_path: Path) -> None:
+    """A cut has left a log that ends with a file; without that one the gateway would not start again."""
+    for n in range(1000):
+        files, last = log_files(gateway), gateway.half(n)
+        if len(log_files(gateway)) > len(files) > 1:
+            break
+        gateway.end(last, OUTCOMES[0])
+    folder = tmp_path / "cut"
+    shutil.copytree(gateway.log.folder, folder, ignore=shutil.ignore_patterns(f"{last.physical_offset:020d}"))
+    cut = Waiting(folder)
+    assert cut.log.flushed_to == last.physical_offset
+    cut.log.expire(all_landed(cut), NEVER)
+    assert log_files(cut) == files[-1:]
+    cut.close()
+    again = Waiting(folder)
+    half = again.half(0)
+    again.close()
+    assert (half.queue_offset, half.physical_offset) == (last.queue_offset, last.physical_offset)
+
+
 def test_open_half_messages_stay_until_they_expire(gateway: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     ended(gateway, 0, 30)
     still = gateway.half(30)

@@ -178,9 +178,12 @@ class Reserve(NamedTuple):
 
 
 def removable_to(files: LogFiles, queues: Queues, flushed_to: int, landed: Landed, reserve: Reserve) -> int:
-    """The physical offset before which all files may go: the log's first one if none may."""
+    """The physical offset before which all files may go: the log's first one if none may.
+
+    The newest file stays, also when it is full: without a file a start would not know where the log ends.
+    """
     end = files.first
-    while end + files.size <= flushed_to and _may_go(files, queues, end + files.size, landed, reserve):
+    while end + files.size < flushed_to and _may_go(files, queues, end + files.size, landed, reserve):
         end += files.size
     return end
 
