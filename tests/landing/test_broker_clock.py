@@ -44,7 +44,7 @@ def test_a_host_whose_clock_is_wrong_decides_the_same(
     monkeypatch.setattr(progress, "time", SimpleNamespace(time_ns=lambda: here * 1_000_000))
     with played(store, about=About(THERE)) as address:
         assert land_broker(warehouse, request(address), LOG).status == 0
-    known = progress.known_until(warehouse, progress.op_queues(warehouse))
+    known = progress.known_until(warehouse, progress.of_ops(warehouse))
     assert known == [(THERE - 1_000) * 1000]
     assert reconcile(warehouse, Request(Settings(), r.instant(THERE + 700_000))).status == 0
     decided = {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").collect()}

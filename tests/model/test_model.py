@@ -933,7 +933,6 @@ def last_rows(model: Model) -> dict[Key, Decision]:
     return {d.key: d for d in model.decisions if d.decision != "EARLY_OP"}
 
 
-@pytest.mark.thorough
 @given(copied_histories())
 def test_a_transaction_with_copies_ends_once_and_is_delivered_once(history: History) -> None:
     model = play(history).model

@@ -98,7 +98,6 @@ def test_every_figure_of_a_small_history_is_known(landed: KernelWarehouse) -> No
     assert not list(Path(landed.root).glob(f"{FOLDER}*")), "nothing is left of it"
 
 
-@pytest.mark.thorough
 def test_half_messages_that_landed_later_are_played_too(warehouse: KernelWarehouse) -> None:
     """Then a run asks how far each queue had landed before, and for ops that it rejected, as of 0."""
     r.land(warehouse, [half(1, 1)], [*op(1, 2), *op(0, 3)], at(20), {QUEUE: at(20)})

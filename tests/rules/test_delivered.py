@@ -103,7 +103,6 @@ def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: KernelWa
     )
 
 
-@pytest.mark.thorough
 def test_the_first_delivery_of_the_last_question_counts(warehouse: KernelWarehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)

@@ -152,7 +152,6 @@ def landed(warehouse: Warehouse, steps: Iterable[Step], now: int) -> None:
 FAULTY = [op(n, names, "NEITHER") for n, names in enumerate((0, 4, 5, 9))] + [op(9, 0, body="x", half_offset=None)]
 
 
-@pytest.mark.thorough
 def test_a_backlog_with_copies_is_not_sliced(warehouse: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
     halves = [half(0, uniq_key="OTHER"), half(4, "1"), half(5, "2"), half(9, "3"), half(12, "4")]
     landed(warehouse, [*halves, *FAULTY], RUNS[0])

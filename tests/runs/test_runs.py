@@ -362,7 +362,6 @@ def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: KernelWar
 # ---- dry run, exit status ----
 
 
-@pytest.mark.thorough
 def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: KernelWarehouse) -> None:
     one_of_each(warehouse)
     before = sorted(str(path) for path in Path(warehouse.root).rglob("*"))

@@ -110,15 +110,18 @@ def test_a_queue_that_begins_to_land_while_a_run_pins_has_progress(spark: SparkS
     """Its op log is not known to have landed, so that the run neither asks nor discards."""
     calls = _LandsMeanwhile()
     warehouse = MemoryWarehouse(spark, "memory:/warehouse", calls=calls)
-    r.land(warehouse, [half(offset=1)], [], NOW, {("b", 0): NOW})
+    r.land(warehouse, [half(offset=1)], [], NOW, {("b", 1): NOW})
+    of_log = {"broker_name": "b", "topic": "commitlog", "queue_id": 0, "next_offset": 0, "source": "FILES"}
+    r.append(warehouse, "landing_progress", [of_log])
     other = replace(warehouse, calls=Calls())
 
     def lands() -> None:
-        r.append(other, "landing_progress", r.progress_cells([], NOW, {("b", 1): None}, {}, {}))
-        late = replace(half(offset=7, age=100 * HOUR), broker="b", queue=1)
+        r.append(other, "landing_progress", r.progress_cells([], NOW, {("b", 0): None}, {}, {}))
+        late = replace(half(offset=7, age=100 * HOUR), broker="b")
         r.append(other, "half_messages", [r.half_cells(late, NOW)])
 
     calls.lands = lands
     assert r.run(warehouse, m.Settings(), NOW + 1).run_id == 1
     found = {row.key: (row.decision, row.reason) for row in r.decisions(warehouse, 1)}
-    assert found["b", 1, 7] == ("WAIT", "FRESH")
+    assert found["b", 0, 7] == ("WAIT", "FRESH")
+    assert calls.lands is None

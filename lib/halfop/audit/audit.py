@@ -26,6 +26,7 @@ from halfop.audit.groups import Brokers, alive_until, forgotten, found_of_groups
 from halfop.columns.keys import HALF_KEY, in_micros
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
+from halfop.planning.run import with_all_queues
 from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import Settings
 from halfop.warehouse.erasures import TABLE as ERASURES
@@ -122,7 +123,7 @@ def audit(warehouse: Warehouse, settings: Settings) -> Summary:
 def _pinned(warehouse: Warehouse) -> dict[str, int]:
     """The tables' versions, in the order opposite to landing's commits: all that a row refers to is there."""
     order = ("rejected", "landing_progress", "op_messages", "broker_discards", "final_messages", "half_messages")
-    pins = {name: warehouse.version(name) for name in order}
+    pins = with_all_queues(warehouse, lambda: {name: warehouse.version(name) for name in order})
     pins |= {ERASURES: version} if (version := warehouse.version(ERASURES)) != NO_TABLE else {}
     return {**pins, LOST_AT_FIRST: pins["rejected"], "rejected": warehouse.version("rejected")}
 

@@ -82,6 +82,11 @@ def rows_before(made: QueueProgress, landed_at: int) -> list[ProgressRow]:
     return [ProgressRow(*_key(*queue), None, None, landed_at, None) for queue in queues]
 
 
+def beginning(broker_name: str, queues: Iterable[tuple[str, int]]) -> list[ProgressRow]:
+    """The rows of topics and queues of which nothing has landed."""
+    return [ProgressRow(broker_name, *queue, None, None, None, None) for queue in queues]
+
+
 def rows_after(made: QueueProgress, landed_at: int) -> list[ProgressRow]:
     """The rows that are written last: how far the queues have landed now."""
     queues = [(queue, topic) for queue in made.queues for topic in topics_of(queue.queue_id)]
@@ -142,11 +147,6 @@ def log_first(warehouse: Warehouse, broker_name: str) -> int | None:
 def _of_log(warehouse: Warehouse, broker_name: str, column: str) -> int | None:
     rows = progress_rows(warehouse)
     return next((r[column] for r in rows if (r["broker_name"], r["topic"]) == (broker_name, COMMIT_LOG)), None)
-
-
-def op_queues(warehouse: Warehouse) -> set[Queue]:
-    """All queues that have a row for their op topic."""
-    return set(of_ops(warehouse))
 
 
 def of_ops(warehouse: Warehouse) -> dict[Queue, ProgressRow]:

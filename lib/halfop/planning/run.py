@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -135,26 +135,31 @@ def pinned_now(warehouse: Warehouse, last: Run | None, *names: str) -> dict[str,
     return pins
 
 
-def pinned_inputs(warehouse: Warehouse, last: Run | None) -> dict[str, int]:
-    """The pins of a run that opens now.
+def pinned_inputs(warehouse: Warehouse, last: Run | None = None) -> dict[str, int]:
+    """Returns the pins of a run that opens now, after the last one."""
+    return with_all_queues(warehouse, lambda: pinned_now(warehouse, last, *INPUTS))
 
-    A queue without progress is taken to be known until now. One that begins to land while pins are taken would have
-    half messages and no progress, so they are taken again.
+
+def with_all_queues(warehouse: Warehouse, pin: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """Returns pins by which each queue that halfop has begun to land has its progress.
+
+    A queue without progress is taken to be known until now. So all is pinned again if one has begun meanwhile.
     """
-    pins = pinned_now(warehouse, last, *INPUTS)
+    pins = pin()
     while _has_begun(warehouse, pins[TABLE]):
-        pins = pinned_now(warehouse, last, *INPUTS)
+        pins = pin()
     return pins
 
 
 def _has_begun(warehouse: Warehouse, version: int) -> bool:
-    """Returns whether a queue has got its first progress, or another source that counts, after a version."""
+    """Returns whether a queue has got a clock, or a broker another source that counts, after a version."""
     newest = warehouse.version(TABLE)
-    return newest > version and _sources(warehouse, newest) != _sources(warehouse, version)
+    return newest > version and _begun(warehouse, newest) != _begun(warehouse, version)
 
 
-def _sources(warehouse: Warehouse, version: int) -> set[tuple[str, int, str | None]]:
-    return {(row["broker_name"], row["queue_id"], row["source"]) for row in progress_rows(warehouse, version)}
+def _begun(warehouse: Warehouse, version: int) -> tuple[object, object]:
+    rows = progress_rows(warehouse, version)
+    return {clock[:2] for clock in clocks(rows)}, sources(rows)
 
 
 def asks(ask: Ask, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:

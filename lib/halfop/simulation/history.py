@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
-from halfop.planning.run import INPUTS
+from halfop.planning.run import pinned_inputs
 from halfop.rules import halves as h
 from halfop.rules import transactions
 from halfop.rules.questions import SENT
@@ -51,8 +51,8 @@ class UnaskedHistory:
 
     @cached_property
     def _pins(self) -> dict[str, int]:
-        """Versions of the tables, in the order in which a run pins them."""
-        return {name: self.warehouse.version(name) for name in INPUTS}
+        """Returns the tables' versions as a run would pin them."""
+        return pinned_inputs(self.warehouse)
 
     def _read(self, name: str) -> DataFrame:
         return self.warehouse.read(name, self._pins[name])

@@ -45,8 +45,8 @@ def reader(schema: str, _message: str) -> Callable[[bytes], object]:
 
 
 def nests_too_deep(body: bytes) -> bool:
-    """Returns whether arrays and objects lie deeper in each other than is read; what opens must close, too."""
-    if len(body) <= 2 * _MOST_DEEP:
+    """Returns whether arrays and objects lie deeper in each other than is read."""
+    if len(body) <= _MOST_DEEP:
         return False
     return body.count(b"[") + body.count(b"{") > _MOST_DEEP and _depth(body) > _MOST_DEEP
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from halfop.planning import arrivals
+from halfop.planning import arrivals, run
 from halfop.planning.plan import Plan
 from halfop.runs import finish, reconcile, record
 from halfop.sinks import staging
@@ -54,15 +54,15 @@ PLANTED: Mapping[str, Mistake] = {
     "half messages are pinned first, progress last": _instead(
         reconcile,
         "pinned_inputs",
-        "pins = pinned_now(warehouse, last, *INPUTS)\n    while",
-        "pins = pinned_now(warehouse, last, *reversed(INPUTS))\n    while",
+        "*INPUTS",
+        "*reversed(INPUTS)",
     ),
     "a queue's progress begins with its rows": _instead(World, "_land", "in commits:", "in commits[1:]:"),
     "progress lands before the rows": _instead(
         World, "_land", "in commits:", "in (commits[0], *reversed(commits[1:])):"
     ),
-    "a queue begins while a run pins": _instead(
-        reconcile, "pinned_inputs", "while _has_begun", "while False and _has_begun"
+    "pins are not taken again when a queue has begun": _instead(
+        run, "with_all_queues", "while _has_begun", "while False and _has_begun"
     ),
     "a run reads what has landed since": _instead(
         arrivals, "_arrived", "run.inputs[name])", "warehouse.version(name))"

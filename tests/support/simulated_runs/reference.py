@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from halfop.columns.keys import key_of
+from halfop.rocketmq.names import topics_of
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from model import fleet as f
 from model import reference as m
@@ -64,11 +65,11 @@ class _Pinned(m.Model):
     def begins(self, part: Part) -> None:
         """The first progress of a landing: no time has passed for queues that are new."""
         known = dict.fromkeys(part.known_until)
-        self.land([], [], part.at, known, sources=part.sources, forgets_after=part.forgets_after)
+        self.land([], [], part.at, known, sources=part.sources)
 
     def moves(self, part: Part) -> None:
         """The last progress of a landing."""
-        self.land([], [], part.at, part.known_until, sources=part.sources)
+        self.land([], [], part.at, part.known_until, sources=part.sources, forgets_after=part.forgets_after)
         for queue, span in r.spans(part.rows("halves")).items():
             low, high = self.landed.get(queue, (span[0], 0))
             self.landed[queue] = min(low, span[0]), max(high, span[1] - 1)
@@ -132,7 +133,7 @@ def pinned_in_order(tables: Tables, parts: Sequence[Part]) -> None:
     """A run that knows how far a landing has come sees all rows of it, and knows each queue that has begun to land."""
     for run in _opened(tables):
         rows = tables.rows("landing_progress", upto=run["inputs"]["landing_progress"])
-        begun = {(row["broker_name"], row["queue_id"]) for row in rows}
+        begun = {(row["broker_name"], row["queue_id"]) for row in rows if row["topic"] in topics_of(row["queue_id"])}
         wanted = {q for n in _landings(tables, "half_messages", NO_TABLE, run) for q in parts[n].known_until}
         assert wanted <= begun, f"run {run['run_id']} sees half messages of {wanted - begun}, and no progress"
         known = set(_landings(tables, "landing_progress", NO_TABLE, run))

@@ -198,11 +198,17 @@ class World:
         """The commits of a landing; one that was killed is begun again, and a table has its rows once."""
         part = self._parts[number]
         self.now = max(self.now, part.at)
-        progress = partial(r.progress_cells, at=part.at, sources=part.sources, forgets_after=part.forgets_after)
-        commits = [(PROGRESS, progress(halves=(), known_until=dict.fromkeys(part.known_until)), BEGINS)]
+        begun, progress = dict.fromkeys(part.known_until), partial(r.progress_cells, at=part.at, sources=part.sources)
+        commits = [(PROGRESS, progress((), known_until=begun, forgets_after={}), BEGINS)]
         for name, kind in LANDED.items():
             commits.append((name, [_CELLS[name](each, part.at) for each in part.rows(kind)], LANDS))
-        commits.append((PROGRESS, progress(part.rows("halves"), known_until=part.known_until), LANDS))
+        commits.append(
+            (
+                PROGRESS,
+                progress(part.rows("halves"), known_until=part.known_until, forgets_after=part.forgets_after),
+                LANDS,
+            )
+        )
         with warehouse.for_few_rows():
             for name, cells, app in commits:
                 warehouse.make(name)

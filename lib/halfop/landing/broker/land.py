@@ -34,9 +34,7 @@ def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logge
         landings = _asked_again(request, landings)
         with ThreadPoolExecutor(_THREADS) as pool:
             errors = list(pool.map(BrokerLanding.land, landings))
-        summary.extra["known_until"] = progress.summary_of(
-            progress.known_until(warehouse, progress.op_queues(warehouse))
-        )
+        summary.extra["known_until"] = progress.summary_of(progress.known_until(warehouse, progress.of_ops(warehouse)))
         summary.extra["lost_ranges"] = sum(landing.lost_ranges for landing in landings)
     _report_failed(summary, {each.broker_name: e for each, e in zip(landings, errors, strict=True) if e}, log)
     return summary

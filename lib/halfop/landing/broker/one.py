@@ -138,8 +138,7 @@ class BrokerLanding:
         if not self._is_master:
             note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
             self._summary.notes.append(note)
-        open_landing = unfinished(rows)
-        if open_landing is not None:
+        if (open_landing := unfinished(rows)) is not None:
             at, ranges = open_landing
             self._write(self._pulls(at), ranges, known_until=None)
             rows = progress.of_broker(self._warehouse, self.name)
@@ -196,7 +195,7 @@ class BrokerLanding:
             for kind in ranges
             for q in ranges[kind]
         ]
-        rows += [ProgressRow(self.name, topic, queue, None, None, None, None) for topic, queue in sorted(absent)]
+        rows += progress.beginning(self.name, sorted(absent))
         with self._lock, self._summary.phase("progress"):
             progress.move(self._warehouse, rows, self._asked_by)
 
@@ -210,13 +209,15 @@ class BrokerLanding:
             progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at), self._asked_by)
 
     def _land_again(self, broker: Broker, rows: Progress) -> None:
-        """Lands the ranges of --again; how far the queues have landed stays as it is."""
+        """Lands the ranges of --again. How far queues have landed stays as it is; one that has not landed begins."""
         lives, begun = self._lives, {key for key, row in rows.items() if row.next_offset is not None}
         self._pulled_queues = {queue for queue in begun if queue[0] not in OWN}
         for name, wanted in by_life(self._request.again, lives).items():
             self._lives = lives.upto(name)
             ranges = ranges_again(broker, wanted, self._lost, self._at)
             self._summary.notes += [f"broker {name}: {gone}" for gone in self._lost.gone]
+            begins = progress.beginning(name, ((q.topic, q.queue) for kind in (HALF, OP) for q in ranges[kind]))
+            progress.add_missing(self._warehouse, begins, self._asked_by)
             self._write_messages(self._pulls(self._at), ranges, None)
 
     def _write_messages(self, pulls: Pulls, ranges: RangesByKind, halves: Messages | None) -> None:

@@ -44,6 +44,16 @@ def commit(landing: StoreLanding, part: NewPart, found: Sequence[NewPart], summa
         progress.move(landing.warehouse, rows, landing.source)
 
 
+def commit_range(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
+    """Writes the messages of a range of --again.
+
+    A queue that has not landed yet begins with them: without progress it would be known until now.
+    """
+    begun = progress.QueueProgress(_spans([part.survey], HALF), _spans([part.survey], OP), {})
+    progress.add_missing(landing.warehouse, progress.rows_before(begun, landing.landed_at), landing.source)
+    commit_again(landing, part, summary)
+
+
 def commit_again(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
     """Writes the part's messages, and again the items whose outcome is known by now."""
     first = commit_messages(landing, part, summary)
@@ -142,7 +152,7 @@ def _reach(landing: StoreLanding, first: int) -> Reach:
 
 def queues(landing: StoreLanding, *surveys: Survey) -> set[Queue]:
     """The broker's queues: time passes for those that got nothing new, too."""
-    before = {queue for queue in progress.op_queues(landing.warehouse) if queue.broker_name in landing.lives.names}
+    before = {queue for queue in progress.of_ops(landing.warehouse) if queue.broker_name in landing.lives.names}
     return before.union(*(each.spans[kind] for each in surveys for kind in (HALF, OP)))
 
 

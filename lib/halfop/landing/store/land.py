@@ -13,7 +13,7 @@ from halfop.landing.identity import is_reused
 from halfop.landing.progress import next_instant
 from halfop.landing.staged import staging
 from halfop.landing.store.again import parts_again
-from halfop.landing.store.commits import commit, commit_again, queues
+from halfop.landing.store.commits import commit, commit_range, queues
 from halfop.landing.store.fetch import LandedLog, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
 from halfop.landing.store.same_store import SOURCE, StoreLanding, StoreRequest, StoreThere
@@ -104,7 +104,7 @@ def _land_again(landing: StoreLanding, summary: Summary, log: logging.Logger) ->
         log.warning(gone)
         summary.notes.append(gone)
     for of_life, part in parts:
-        commit_again(of_life, part, summary)
+        commit_range(of_life, part, summary)
     lost.record(landing.warehouse, landing.lost, landing.landed_at, summary)
     summary.rows_written = {table: n for table, n in landing.written.items() if n}
     summary.extra |= {"broker_name": landing.broker, "lost_ranges": len(landing.lost.all)}
