@@ -21,6 +21,7 @@ from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
+from halfop.planning.run import clocks
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
@@ -200,3 +201,13 @@ def test_a_file_of_which_only_a_range_has_landed_lands_later(warehouse: KernelWa
     assert warehouse.read("half_messages").count() == 2
     land_files(warehouse, FilesRequest([halves], []), LOG)
     assert warehouse.read("half_messages").select("queue_offset").distinct().count() == 4
+
+
+@pytest.mark.parametrize("source", [from_store, from_broker])
+def test_a_queue_of_which_nothing_has_landed_is_not_known_until_now(
+    warehouse: KernelWarehouse, tmp_path: Path, source: Source
+) -> None:
+    with source(warehouse, tmp_path) as land:
+        land([again("broker-a/0/2-3")])
+    assert warehouse.read("half_messages").count() >= 2
+    assert [clock.known_until for clock in clocks(progress_rows(warehouse))] == [None]
