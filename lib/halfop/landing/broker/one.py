@@ -289,8 +289,7 @@ class BrokerLanding:
         """Returns whether all of these real queues have been pulled, and none ever lost a message."""
         if self._request.again:  # most final messages do not land again, but are in the tables
             return False
-        holes = {(hole.topic, hole.queue) for hole in self._lost.of_queues}
-        return self._pulled_queues - holes >= set(queues)
+        return self._pulled_queues - {(hole.topic, hole.queue) for hole in self._lost.of_queues} >= set(queues)
 
     def _with_seen(self, halves: DataFrame) -> DataFrame:
         return with_seen(self._warehouse, halves, self._pulled_queues, self._lost.of_queues, self._clock.latest())
