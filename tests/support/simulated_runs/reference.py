@@ -42,7 +42,7 @@ class Part:
 
     @property
     def known_until(self) -> dict[m.Queue, int | None]:
-        """By queue; only a user's own pipeline leaves some out, and none has transactions in RocksDB."""
+        """Returns how far each queue is known. A user's own pipeline leaves some out, but none of RocksDB."""
         begun = {(row.broker, row.queue): None for row in self.rows("halves") if row.queue >= m.ROCKSDB_QUEUES}
         return begun | {queue: until for step in self.steps for queue, until in step.known_until.items()}
 
@@ -109,13 +109,13 @@ def _is_last(run: Mapping[str, Any]) -> bool:
 
 
 def _backlog(run: Mapping[str, Any]) -> tuple[Any, ...]:
-    """All that the slices of a backlog have in common."""
+    """Returns what the slices of a backlog have in common."""
     pins = {name: version for name, version in run["inputs"].items() if name != "decisions"}
     return pins, run["inputs_before"], run["slice"]["bounds"], run["now"], run["settings"]
 
 
 def _backlogs(tables: Tables) -> list[list[dict[str, Any]]]:
-    """The runs, those that are slices of one backlog together."""
+    """Returns the runs, with the slices of a backlog in one list."""
     found: list[list[dict[str, Any]]] = []
     for run in _opened(tables):
         if run["slice"]["number"] == 1:
@@ -169,6 +169,7 @@ def decided_as_pinned(tables: Tables, warehouse: Warehouse, settings: m.Settings
         return
     for n, (slices, wanted) in enumerate(zip(backlogs, decided, strict=True), 1):
         found = [replace(row, run=n) for run in slices for row in _said(r.decisions(warehouse, run["run_id"]), run)]
+        _written_by_their_own(warehouse, slices)
         settled = _settled if len(slices) > 1 else list
         _same(f"run {n}", settled(found), settled(wanted))
     _same("real_topics", _numbered(r.delivered(warehouse), number), model.delivered)
@@ -177,13 +178,27 @@ def decided_as_pinned(tables: Tables, warehouse: Warehouse, settings: m.Settings
     _same("rejected", r.rejected(warehouse).elements(), map(f.rejected_cells, model.rejected))
 
 
+def _written_by_their_own(warehouse: Warehouse, slices: Sequence[Mapping[str, Any]]) -> None:
+    """What a slice has decided is written under its own number. (A backlog with copies has no slices.)"""
+    if len(slices) > 1:
+        written: list[tuple[str, list[tuple[int, m.Key]]]] = [
+            ("COMMIT", [(row.run, row.key) for row in r.delivered(warehouse).elements()]),
+            ("DISCARD", [(row.run, row.key) for row in r.discards(warehouse).elements()]),
+        ]
+        for run in (each["run_id"] for each in slices):
+            decided = r.decisions(warehouse, run)
+            for decision, rows in written:
+                found = [key for by, key in rows if by == run]
+                _same(f"{decision} of run {run}", found, [row.key for row in decided if row.decision == decision])
+
+
 def _said(rows: Iterable[m.Decision], run: Mapping[str, Any]) -> list[m.Decision]:
-    """What a slice says for good; the last one says what stays open."""
+    """Returns the rows of a slice that stand. What stays open is for the last slice to say."""
     return [row for row in rows if _is_last(run) or row.decision not in _OPEN]
 
 
 def _settled(rows: Iterable[m.Decision]) -> list[m.Decision]:
-    """What is asked by a slice was checked recently for the next one."""
+    """Returns the rows with each CHECK as the WAIT that a later slice makes of it."""
     return [
         replace(row, decision="WAIT", reason="CHECKED_RECENTLY") if row.decision == "CHECK" else row for row in rows
     ]

@@ -199,16 +199,12 @@ class World:
         part = self._parts[number]
         self.now = max(self.now, part.at)
         begun, progress = dict.fromkeys(part.known_until), partial(r.progress_cells, at=part.at, sources=part.sources)
-        commits = [(PROGRESS, progress((), known_until=begun, forgets_after={}), BEGINS)]
+        first = progress((), known_until=begun, forgets_after={})
+        last = progress(part.rows("halves"), known_until=part.known_until, forgets_after=part.forgets_after)
+        commits = [(PROGRESS, first, BEGINS)]
         for name, kind in LANDED.items():
             commits.append((name, [_CELLS[name](each, part.at) for each in part.rows(kind)], LANDS))
-        commits.append(
-            (
-                PROGRESS,
-                progress(part.rows("halves"), known_until=part.known_until, forgets_after=part.forgets_after),
-                LANDS,
-            )
-        )
+        commits.append((PROGRESS, last, LANDS))
         with warehouse.for_few_rows():
             for name, cells, app in commits:
                 warehouse.make(name)
