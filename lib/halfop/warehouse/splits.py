@@ -22,11 +22,14 @@ _BUFFERED = 256 << 20
 
 
 class Split(NamedTuple):
-    """The row groups of a file whose middle lies between two of its bytes, as Spark splits files."""
+    """The row groups of a file whose middle lies between two of its bytes, about."""
 
     path: str
     start: int
     end: int
+
+    def has(self, at: int) -> bool:
+        return self.start <= at < self.end
 
 
 def splits_of(files: Sequence[Listed], tasks: int) -> list[list[Split]]:
@@ -78,15 +81,7 @@ class ParquetPart:
             pre_buffer=False,
             buffer_size=0 if isinstance(source, pa.MemoryMappedFile) else _READ_AT_ONCE,
         )
-        self._groups = [n for n in range(self._file.metadata.num_row_groups) if self._middle_in(n, split)]
-
-    def _middle_in(self, number: int, split: Split) -> bool:
-        group = self._file.metadata.row_group(number)
-        first = group.column(0)
-        begins = [at for at in (first.dictionary_page_offset, first.data_page_offset) if at]
-        size = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
-        middle: int = min(begins) + size // 2
-        return split.start <= middle < split.end
+        self._groups = [n for n, at in enumerate(_places(self._file.metadata, source.size())) if split.has(at)]
 
     def bounds(self, column: str) -> list[tuple[Any, Any] | None]:
         """The bounds of a column's values, by row group; None if the file does not say."""
@@ -127,6 +122,18 @@ class ParquetPart:
                 for f in self._schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _places(about: pq.FileMetaData, size: int) -> Iterator[int]:
+    """About where the middle of each row group lies, by the rows before it.
+
+    Asked for the offsets of a column whose description is wrong, PyArrow would end this process.
+    """
+    rows = [max(about.row_group(n).num_rows, 0) for n in range(about.num_row_groups)]
+    before = 0
+    for of_group in rows:
+        yield size * (2 * before + of_group) // (2 * sum(rows) + 1)
+        before += of_group
 
 
 def span(disk: Disk, splits: Sequence[Split], column: str) -> tuple[int, int]:
