@@ -14,6 +14,7 @@ import re
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from support.fetched import packages, state
@@ -21,6 +22,7 @@ from support.places import ROOT
 
 _MEMORY_MIB, _LONGEST = 2048, 4096  # bytes of an input
 _TOO_LONG = 10  # seconds for one input
+_ROUND = 300  # seconds of a process: atheris keeps memory of each input
 
 
 def main() -> None:
@@ -44,9 +46,12 @@ def fuzzed(name: str, seconds: int) -> bool:
     for folder in (corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
     before, start = set(found.iterdir()), _cpu_seconds()
-    limits = [f"-max_total_time={seconds}", f"-max_len={_LONGEST}", f"-timeout={_TOO_LONG}"]
-    limits += [f"-rss_limit_mb={_MEMORY_MIB}", f"-artifact_prefix={found}/", "-print_final_stats=1", str(corpus)]
-    status, log = _played(name, limits)
+    limits = [f"-max_len={_LONGEST}", f"-timeout={_TOO_LONG}", f"-rss_limit_mb={_MEMORY_MIB}"]
+    limits += [f"-artifact_prefix={found}/", "-print_final_stats=1", str(corpus)]
+    status, log, end = 0, "", time.monotonic() + seconds
+    while not status and (left := round(end - time.monotonic())) > 0:
+        status, text = _played(name, [f"-max_total_time={min(left, _ROUND)}", *limits])
+        log += text
     (found.parent / f"{name}.log").write_text(log)
     line = {"fuzzed": name, "cpu_s": round(_cpu_seconds() - start), **_measured(log), "status": status}
     line["found"] = sorted(str(path.relative_to(ROOT)) for path in set(found.iterdir()) - before)
@@ -74,7 +79,7 @@ def _measured(log: str) -> dict[str, int]:
     """The inputs that were played, those that were kept, and the branches that they reached."""
     played, progress = re.findall(r"number_of_executed_units: (\d+)", log), re.findall(r"ft: (\d+) corp: (\d+)", log)
     features, kept = progress[-1] if progress else (0, 0)
-    return {"inputs": int(played[-1]) if played else 0, "features": int(features), "corpus": int(kept)}
+    return {"inputs": sum(map(int, played)), "features": int(features), "corpus": int(kept)}
 
 
 def play(name: str, options: list[str]) -> None:
