@@ -15,7 +15,7 @@ from halfop.warehouse.disk import Listed
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import FoundRows, Rows, arrow, frame_of
 from halfop.warehouse.schema import TableSpec
-from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse, no_rows
+from halfop.warehouse.tables import NO_TABLE, AlreadyWrittenError, Marker, Warehouse, no_rows
 from halfop.warehouse.where import Where
 from pyspark.sql import DataFrame
 
@@ -193,15 +193,26 @@ class MemoryWarehouse(Warehouse):
     ) -> None:
         if isinstance(rows, Sequence) and not rows and marker is None:
             return
-        found = self._whole(name, self.given(name, rows))
+        self._commits(name, self.given(name, rows), marker)
+
+    def commit_first(self, name: str, rows: pa.Table, marker: Marker) -> None:
+        """As the classic warehouse has it for `end`: raises AlreadyWrittenError if the marker's commit is there."""
+        if not self._commits(name, rows, marker):
+            raise AlreadyWrittenError(self.path(name))
+
+    def _commits(self, name: str, rows: Rows, marker: Marker | None) -> bool:
+        """Returns whether a commit is made, or refused: not if the marker's was there."""
+        found = self._whole(name, rows)
         self.calls.enter("commit", name)
-        answer = self.calls.commits(name)
+        answer, made = self.calls.commits(name), True
         if answer != "refused":
             self._make(name)
-            if self.tables.append(name, found, marker):
+            made = self.tables.append(name, found, marker)
+            if made:
                 self.calls.committed(name, self.tables.newest(name))
         if answer != "made":
             raise OSError(f"{name}: the store gave no answer to a commit")
+        return made
 
     def _whole(self, name: str, rows: Rows) -> pa.Table:
         struct = self.schema(name)

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
+from halfop.ending import apply
+from halfop.landing.files.land import _Landing
 from halfop.planning import arrivals, run
 from halfop.planning.plan import Plan
 from halfop.runs import finish, reconcile, record
@@ -74,6 +76,23 @@ PLANTED: Mapping[str, Mistake] = {
     "a run leaves out a landing": _instead(
         arrivals, "_arrived", "run.inputs_before[name], run", "run.inputs_before[name] + 1, run"
     ),
+    "progress of files lands before their rows": _instead(
+        _Landing, "_write", "progress.rows_before(made, landed_at)", "progress.rows_after(made, landed_at)"
+    ),
+    "files are recorded before their rows": _instead(
+        _Landing,
+        "land",
+        "made = self._write(",
+        "self._record(new, kinds, taken, landed_at)\n        made = self._write(",
+    ),
+    # answers of operators
+    "an answer lands before it is recorded": _instead(
+        apply,
+        "land_answers",
+        'endings.record([clerk.ending(row, "INTENDED", sent=row.places[-1]) for row in todo])',
+        "pass",
+    ),
+    "a second answer to a message lands": _instead(apply, "land_answers", "if row.key not in answered", "if True"),
     # runs one after the other
     "a run's instant may go back": _instead(reconcile, "_open", "max(now, last.now) if last else now", "now"),
     "a run opens while another driver's is open": _instead(reconcile, "_finish_open", "if closed:", "if True:"),

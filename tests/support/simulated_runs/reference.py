@@ -3,56 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from halfop.columns.keys import key_of
+from halfop.landing.table_rows import RESOLVE
 from halfop.rocketmq.names import topics_of
+from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from model import fleet as f
 from model import reference as m
-from model.strategies import Land
 
 from support import rows as r
 from support.simulated_runs.memory import Tables
 
-LANDS, BEGINS = "tests.land", "tests.begins"
-LANDED = {"half_messages": "halves", "op_messages": "ops", "final_messages": "finals", "broker_discards": "discards"}
+LANDED = ("half_messages", "op_messages", "final_messages", "broker_discards")
 _SINKS = ("decisions", "real_topics", "trans_check_max_time", "check_requests", "topics_index")
 _OPEN = ("CHECK", "WAIT", "EARLY_OP")
 _R = TypeVar("_R", m.Delivered, m.Discarded, m.CheckRequest)
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one landing lands, of all histories."""
-
-    steps: Sequence[Land]
-
-    @property
-    def at(self) -> int:
-        return self.steps[0].at
-
-    def rows(self, kind: str) -> list[Any]:
-        """The rows of a kind: `halves`, `ops`, `finals` or `discards`."""
-        return [row for step in self.steps for row in getattr(step, kind)]
-
-    @property
-    def known_until(self) -> dict[m.Queue, int | None]:
-        """Returns how far each queue is known. A user's own pipeline leaves some out, but none of RocksDB."""
-        begun = {(row.broker, row.queue): None for row in self.rows("halves") if row.queue >= m.ROCKSDB_QUEUES}
-        return begun | {queue: until for step in self.steps for queue, until in step.known_until.items()}
-
-    @property
-    def forgets_after(self) -> dict[m.Queue, int]:
-        return {queue: after for step in self.steps for queue, after in step.forgets_after.items()}
-
-    @property
-    def sources(self) -> dict[str, str]:
-        return {broker: source for step in self.steps for broker, source in step.sources.items()}
 
 
 class _Pinned(m.Model):
@@ -62,17 +34,23 @@ class _Pinned(m.Model):
         super().__init__(settings)
         self.landed: dict[m.Queue, tuple[int, int]] = {}
 
-    def begins(self, part: Part) -> None:
-        """The first progress of a landing: no time has passed for queues that are new."""
-        known = dict.fromkeys(part.known_until)
-        self.land([], [], part.at, known, sources=part.sources)
+    def begins(self, progress: Sequence[Mapping[str, Any]]) -> None:
+        """Hears of queues; no time has passed yet for those that are new."""
+        for row in progress:
+            self.land([], [], 0, {_queue(row): None}, sources={row["broker_name"]: row["source"]})
 
-    def moves(self, part: Part) -> None:
-        """The last progress of a landing."""
-        self.land([], [], part.at, part.known_until, sources=part.sources, forgets_after=part.forgets_after)
-        for queue, span in r.spans(part.rows("halves")).items():
-            low, high = self.landed.get(queue, (span[0], 0))
-            self.landed[queue] = min(low, span[0]), max(high, span[1] - 1)
+    def moves(self, progress: Sequence[Mapping[str, Any]]) -> None:
+        """Hears how far queues have landed."""
+        for row in progress:
+            queue, (of_halves, of_ops) = _queue(row), topics_of(row["queue_id"])
+            if row["topic"] == of_ops:
+                after = row["forgets_after"]
+                known = None if row["known_until"] is None else _millis(row["known_until"])
+                self.land([], [], 0, {queue: known}, forgets_after={} if after is None else {queue: after // 1000})
+            elif row["topic"] == of_halves and row["next_offset"] is not None:
+                first, last = row["first_offset"], row["next_offset"] - 1
+                low, high = self.landed.get(queue, (first, last))
+                self.landed[queue] = min(low, first), max(high, last)
 
     def _lost(self, op: m.Op, half_offset: int, landed_at: int) -> str | None:
         queue = (op.broker, op.queue)
@@ -129,32 +107,51 @@ def highest_pin(tables: Tables, name: str) -> int:
     return max((run["inputs"].get(name, NO_TABLE) for run in _opened(tables)), default=NO_TABLE)
 
 
-def pinned_in_order(tables: Tables, parts: Sequence[Part]) -> None:
+def pinned_in_order(tables: Tables) -> None:
     """A run that knows how far a landing has come sees all rows of it, and knows each queue that has begun to land."""
+    ever = {_queue(row) for row in tables.rows(PROGRESS) if _is_of_a_queue(row)}
     for run in _opened(tables):
-        rows = tables.rows("landing_progress", upto=run["inputs"]["landing_progress"])
-        begun = {(row["broker_name"], row["queue_id"]) for row in rows if row["topic"] in topics_of(row["queue_id"])}
-        wanted = {q for n in _landings(tables, "half_messages", NO_TABLE, run) for q in parts[n].known_until}
-        assert wanted <= begun, f"run {run['run_id']} sees half messages of {wanted - begun}, and no progress"
-        known = set(_landings(tables, "landing_progress", NO_TABLE, run))
+        progress = tables.rows(PROGRESS, upto=run["inputs"][PROGRESS])
+        begun = {_queue(row) for row in progress if _is_of_a_queue(row)}
+        landed = {_queue(row) for row in tables.rows("half_messages", upto=run["inputs"]["half_messages"])}
+        unknown = (landed & ever) - begun
+        assert not unknown, f"run {run['run_id']} sees half messages of {unknown}, and no progress"
+        ended = {row["landed_at"] for row in progress if row["known_until"] or row["next_offset"] is not None}
         for name in LANDED:
-            seen = set(_landings(tables, name, NO_TABLE, run))
-            every = {each.marker.number for each in tables.versions[name] if each.marker}
-            unseen = (every - seen) & known
-            assert not unseen, f"run {run['run_id']} knows the progress of landings {unseen}, and not their {name}"
+            unseen = [row for row in tables.rows(name, before=run["inputs"][name]) if row["landed_at"] in ended]
+            assert not unseen, f"run {run['run_id']} knows the progress of a landing, and not its {name}: {unseen}"
+
+
+def all_landed(tables: Tables, halves: Set[m.Half], ops: Set[m.Op]) -> None:
+    """The tables have the rows that were to land, and no others."""
+    _equal("half_messages", {_half(row) for row in tables.rows("half_messages")}, halves)
+    landed = {_op(row) for row in tables.rows("op_messages")}
+    _equal("op_messages", {op for op in landed if op.source != RESOLVE}, ops)
+
+
+def ended_as_said(tables: Tables) -> None:
+    """Each op row of `end` was meant before it came; what was said to be sent is there, and nothing says otherwise."""
+    rows = tables.rows("endings")
+    sent = {(key_of(row), row["kind"]) for row in rows if row["state"] == "SENT"}
+    meant = {(key_of(row), row["kind"]) for row in rows if row["state"] == "INTENDED"}
+    there = [
+        ((row["broker_name"], row["queue_id"], row["half_offset"]), row["outcome"])
+        for row in tables.rows("op_messages")
+        if row["source"] == RESOLVE
+    ]
+    assert sent <= set(there) <= meant, f"sent {sent}, there {there}, meant {meant}"
+    assert len({half for half, _ in there}) == len(set(there)), f"somebody said both of one message: {there}"
+
+
+def _equal(name: str, found: Set[Hashable], wanted: Set[Hashable]) -> None:
+    assert found == wanted, f"{name} lacks {wanted - found}, and has {found - wanted}"
 
 
 def _opened(tables: Tables) -> list[dict[str, Any]]:
     return [row for row in tables.rows("runs") if row["event"] == "OPENED"]
 
 
-def _landings(tables: Tables, name: str, after: int, run: Mapping[str, Any], app: str = LANDS) -> Iterable[int]:
-    """The numbers of the landings of which a run sees a commit, after a version."""
-    versions = tables.versions[name][after + 1 : run["inputs"][name] + 1]
-    return [each.marker.number for each in versions if each.marker and each.marker.app == app]
-
-
-def decided_as_pinned(tables: Tables, warehouse: Warehouse, settings: m.Settings, parts: Sequence[Part]) -> None:
+def decided_as_pinned(tables: Tables, warehouse: Warehouse, settings: m.Settings) -> None:
     """All that the runs have written is what the model makes of what had landed at their pins.
 
     The model takes a backlog as one run: of a message that stays open, what the last slice says counts.
@@ -163,7 +160,7 @@ def decided_as_pinned(tables: Tables, warehouse: Warehouse, settings: m.Settings
     backlogs = _backlogs(tables)
     number = {run["run_id"]: n for n, slices in enumerate(backlogs, 1) for run in slices}
     for slices in backlogs:
-        _lands(model, tables, parts, slices[0], number)
+        _lands(model, tables, slices[0], number)
         decided.append(model.run(_millis(slices[0]["now"])))
     if model.undecided:
         return
@@ -175,7 +172,14 @@ def decided_as_pinned(tables: Tables, warehouse: Warehouse, settings: m.Settings
     _same("real_topics", _numbered(r.delivered(warehouse), number), model.delivered)
     _same("trans_check_max_time", _numbered(r.discards(warehouse), number), model.discards)
     _same("check_requests", _numbered(r.requests(warehouse), number), model.requests)
-    _same("rejected", r.rejected(warehouse).elements(), map(f.rejected_cells, model.rejected))
+    _rejects(set(r.rejected(warehouse)), set(map(f.rejected_cells, model.rejected)))
+
+
+def _rejects(found: set[r.Cells], wanted: set[r.Cells]) -> None:
+    """The same rows are rejected. Of an op that was rejected before, one of the two may say once more why."""
+    assert found <= wanted, f"rejected has {found - wanted}"
+    rows, others = ({(kind, *place) for kind, _, *place in each} for each in (found, wanted))
+    assert rows == others, f"rejected lacks {others - rows}"
 
 
 def _written_by_their_own(warehouse: Warehouse, slices: Sequence[Mapping[str, Any]]) -> None:
@@ -213,28 +217,31 @@ def _same(name: str, found: Iterable[Hashable], wanted: Iterable[Hashable]) -> N
     assert counted == other, f"{name} lacks {[*(other - counted)]}, and has {[*(counted - other)]}"
 
 
-def _lands(
-    model: _Pinned, tables: Tables, parts: Sequence[Part], run: Mapping[str, Any], number: Mapping[int, int]
-) -> None:
+def _lands(model: _Pinned, tables: Tables, run: Mapping[str, Any], number: Mapping[int, int]) -> None:
     """Gives the model what a run is the first to see."""
-
-    def new(name: str, app: str = LANDS) -> Iterable[Part]:
-        return [parts[each] for each in _landings(tables, name, run["inputs_before"][name], run, app)]
 
     def rows(name: str) -> list[dict[str, Any]]:
         return tables.rows(name, run["inputs_before"][name], run["inputs"][name])
 
-    for part in new("landing_progress", BEGINS):
-        model.begins(part)
-    for name, kind in LANDED.items():
-        for part in new(name):
-            given: dict[str, Any] = {"halves": (), "ops": (), kind: part.rows(kind)}
-            model.land(**given, landed_at=part.at)
-    for part in new("landing_progress"):
-        model.moves(part)
+    progress = [row for row in rows(PROGRESS) if _is_of_a_queue(row)]
+    model.begins(progress)
+    for name in LANDED:
+        for landed_at, landed in groupby(rows(name), itemgetter("landed_at")):
+            _land(model, name, list(landed), _millis(landed_at))
+    model.moves(progress)
     for row in rows("resumes"):
         model.resume(key_of(row), _millis(row["resumed_at"]))
     _hears(model, tables, rows("check_deliveries"), number)
+
+
+def _land(model: _Pinned, name: str, rows: Sequence[Mapping[str, Any]], at: int) -> None:
+    model.land(
+        [_half(row) for row in rows if name == "half_messages"],
+        [_op(row) for row in rows if name == "op_messages"],
+        at,
+        finals=[_final(row) for row in rows if name == "final_messages"],
+        discards=[_discard(row) for row in rows if name == "broker_discards"],
+    )
 
 
 def _hears(model: _Pinned, tables: Tables, deliveries: Iterable[Mapping[str, Any]], number: Mapping[int, int]) -> None:
@@ -243,6 +250,61 @@ def _hears(model: _Pinned, tables: Tables, deliveries: Iterable[Mapping[str, Any
         about = asked[row["request_id"]]
         key = about["broker_name"], about["half_queue_id"], about["tran_state_table_offset"]
         model.deliver(number[about["run_id"]], key, _millis(row["at"]))
+
+
+# ---- rows as the model words them ----
+
+
+def _queue(row: Mapping[str, Any]) -> m.Queue:
+    return row["broker_name"], row["queue_id"]
+
+
+def _key(row: Mapping[str, Any]) -> m.Key:
+    return *_queue(row), row["queue_offset"]
+
+
+def _is_of_a_queue(row: Mapping[str, Any]) -> bool:
+    return row["topic"] in topics_of(row["queue_id"])
+
+
+def _half(row: Mapping[str, Any]) -> m.Half:
+    given = dict(row["properties"])
+    return m.Half(
+        *_key(row),
+        commit_log_offset=row["commit_log_offset"],
+        uniq_key=given.get("UNIQ_KEY"),
+        group=given.get("PGROUP"),
+        real_topic=given.get("REAL_TOPIC"),
+        real_qid=given.get("REAL_QID"),
+        born=_millis(row["born_timestamp"]),
+        store=_millis(row["store_timestamp"]),
+        immunity=given.get("CHECK_IMMUNITY_TIME_IN_SECONDS"),
+        check_times=given.get("TRANSACTION_CHECK_TIMES"),
+        body=bytes(row["body"]),
+        prepared_offset=given.get("TRAN_PREPARED_QUEUE_OFFSET"),
+        wait=given.get("WAIT"),
+    )
+
+
+def _op(row: Mapping[str, Any]) -> m.Op:
+    return m.Op(
+        *(row["broker_name"], row["queue_id"], row["queue_offset"], row["item"], row["tag"], row["body"]),
+        *(row["half_offset"], row["outcome"], row["from_check"]),
+        *(_millis(row["born_timestamp"]), _millis(row["store_timestamp"])),
+        *(row["producer_group"], row["tran_state_table_offset"], row["commit_log_offset"], row["uniq_key"]),
+        source=row["source"],
+        life=row["life"] or 0,
+    )
+
+
+def _final(row: Mapping[str, Any]) -> m.Final:
+    place = row["prepared_transaction_offset"], row["topic"], row["queue_id"], row["queue_offset"]
+    return m.Final(row["broker_name"], *place, row["uniq_key"], _millis(row["store_timestamp"]))
+
+
+def _discard(row: Mapping[str, Any]) -> m.BrokerDiscard:
+    born, store = _millis(row["born_timestamp"]), _millis(row["store_timestamp"])
+    return m.BrokerDiscard(*_key(row), row["uniq_key"], row["producer_group"], born, row["check_times"], store)
 
 
 def _millis(instant: Any) -> int:

@@ -1,28 +1,37 @@
 """Runs and landings under every fault at once: jobs of several drivers, switched at every call of the warehouse.
 
-Runs and resumes are halfop's own; landings are played, in the order of its commits. The tables are in memory, the clock
-is the world's. What happens follows from a list of steps, each with a seed of its own, so a history can be played
-again, and made shorter.
+Runs, resumes and landings of files are halfop's own; other landings are played, in the order of its commits. The tables
+are in memory, the clock is the world's. What happens follows from a list of steps, each with a seed of its own, so a
+history can be played again, and made shorter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from halfop.columns.keys import key_of
+from halfop.ending.apply import ApplyRequest, apply
+from halfop.ending.plan import COMMIT, ROLLBACK, EndingPlan, Kind
+from halfop.ending.selection import Selection, plan
 from halfop.frame.errors import TransientError, WarehouseBusy
+from halfop.landing import progress
+from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs import finish, reconcile, record
 from halfop.runs.record import last_run, refuse_held
-from halfop.upkeep import resume
-from halfop.warehouse.progress import TABLE as PROGRESS
+from halfop.upkeep import maintain, resume
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import NO_TABLE, Marker
+from halfop.warehouse.upkeep import TableUpkeep
 from model import fleet as f
 from model import reference as m
 from model.strategies import Land, charters, copied_histories, histories
@@ -32,13 +41,12 @@ from support import rows as r
 from support.simulated.shortest import Step, drawn, played
 from support.simulated.shortest import fails as fails_in
 from support.simulated_runs.drivers import Driver
+from support.simulated_runs.landings import Part, commits_of, request_of
 from support.simulated_runs.memory import Answer, Calls, MemoryWarehouse, Tables
 from support.simulated_runs.reference import (
-    BEGINS,
-    LANDED,
-    LANDS,
-    Part,
+    all_landed,
     decided_as_pinned,
+    ended_as_said,
     highest_pin,
     pinned_in_order,
     runs_in_order,
@@ -49,22 +57,19 @@ WEIGHTS = {
     "reconciles": 12,
     "lands": 10,
     "resumes": 2,
+    "answers": 5,
     "goes_on": 60,
     "passes": 10,
     "delivers": 4,
-    "compacts": 3,
+    "maintains": 4,
+    "cleans_up": 1,
     "is_killed": 5,
     "crashes": 1,
     "clock_jumps": 1,
 }
 FAULTS = {"commit_refused": 2, "commit_unanswered": 3, "disk_fails": 3, "listing_is_late": 3}
-_CELLS: Mapping[str, Callable[[Any, int], dict[str, Any]]] = {
-    "half_messages": r.half_cells,
-    "op_messages": r.op_cells,
-    "final_messages": r.final_cells,
-    "broker_discards": r.discard_cells,
-}
-_CLOCKS: Sequence[Any] = (reconcile, finish, record, resume)
+_CLOCKS: Sequence[Any] = (reconcile, finish, record, resume, maintain)
+_BY_FILES = 0.4  # of all worlds
 _DRIVERS = 3  # that reconcile at the same time
 STEPS = 60  # of a history
 
@@ -126,15 +131,19 @@ class _Calls(Calls):
 class World:
     """The tables, the drivers at work on them, and what is still to land."""
 
-    def __init__(self, sessions: Sessions, random: Random, rules: m.Settings, parts: Sequence[Part]) -> None:
-        self._sessions, self._random, self._rules, self._parts = sessions, random, rules, parts
+    def __init__(self, sessions: Sessions, rules: m.Settings, parts: Sequence[Part], folder: Path | None) -> None:
+        """In a `folder` the parts come as files."""
+        self._sessions, self._random, self._rules, self._parts = sessions, Random(), rules, parts
+        self._folder = folder
         given = r.settings(rules)
         self._settings = given.model_copy(update={"topics": given.topics.model_copy(update={"threads": 1})})
         self.tables = Tables()
         self.faults = set[str]()  # each comes with the next call that can meet it
         self.unheard: dict[Driver | None, tuple[str, int]] = {}
         self.now = parts[0].at
-        self._landed = 0
+        self._landed, self._landed_at = 0, 0
+        self._plan: EndingPlan | None = None
+        self._instants: dict[int, int] = {}  # of landings that go on with theirs
         self._at_work: dict[Driver, SparkSession] = {}
 
     def clock(self) -> datetime:
@@ -191,33 +200,63 @@ class World:
         return reconcile.reconcile(warehouse, reconcile.Request(self._settings, max_rows=most, parked=parked))
 
     def _lands(self) -> None:
-        if not self._is_at_work("land", "resume") and self._landed < len(self._parts):
+        if self._is_at_work("land", "resume", "end") or self._landed == len(self._parts):
+            return
+        part = self._parts[self._landed]
+        self.now = max(self.now, part.at)
+        if self._folder is None:
             self._starts("land", partial(self._land, self._landed))
+        else:
+            known = self._random.choice((None, part.at, part.at - 7_000))
+            self._starts("land", partial(self._land_files, self._landed, request_of(self._folder, part, known)))
 
     def _land(self, number: int, warehouse: MemoryWarehouse) -> None:
-        """The commits of a landing; one that was killed is begun again, and a table has its rows once."""
-        part = self._parts[number]
-        self.now = max(self.now, part.at)
-        begun, progress = dict.fromkeys(part.known_until), partial(r.progress_cells, at=part.at, sources=part.sources)
-        first = progress((), known_until=begun, forgets_after={})
-        last = progress(part.rows("halves"), known_until=part.known_until, forgets_after=part.forgets_after)
-        commits = [(PROGRESS, first, BEGINS)]
-        for name, kind in LANDED.items():
-            commits.append((name, [_CELLS[name](each, part.at) for each in part.rows(kind)], LANDS))
-        commits.append((PROGRESS, last, LANDS))
+        """A landing that was killed is begun again, and a table has its rows once."""
+        part, at = self._parts[number], self._instants.get(number) or self.instant_of_a_landing()
+        self._instants[number] = at
+        commits = commits_of(part, at)
         with warehouse.for_few_rows():
-            for name, cells, app in commits:
+            for name, rows, app in commits:
                 warehouse.make(name)
-                if cells or name == PROGRESS:
-                    warehouse.commit(name, r.frame(warehouse, name, cells), Marker(app, number))
+                warehouse.commit(name, r.frame(warehouse, name, rows), Marker(app, number))
         self._landed = number + 1
+
+    def _land_files(self, number: int, request: FilesRequest, warehouse: MemoryWarehouse) -> Any:
+        summary = land_files(warehouse, request, logging.getLogger("halfop.land"))
+        self._landed = number + 1
+        return summary
+
+    def instant_of_a_landing(self) -> int:
+        """The clock, but later than all landings before."""
+        self._landed_at = max(self.now, self._landed_at + 1)
+        return self._landed_at
 
     def _resumes(self) -> None:
         given_up = self.tables.rows("trans_check_max_time")
-        if given_up and not self._is_at_work("land", "resume"):
+        if given_up and not self._is_at_work("land", "resume", "end"):
             row = self._random.choice(given_up)
             selection = resume.ResumeSelection([key_of(row)])
             self._starts("resume", lambda warehouse: resume.resume(warehouse, selection)[0])
+
+    def _answers(self) -> None:
+        """An operator says of some messages how they end, or goes on with what he said before."""
+        if self._folder is None or self._is_at_work("land", "resume", "end"):
+            return
+        kind, half = self._random.choice(_ENDS), self._random.choice((0, 1))
+        goes_on = self._plan is not None and self._random.random() < 0.5
+        selection = (
+            None
+            if goes_on
+            else Selection(kind, where=f"queue_offset % 2 = {half} AND queue_offset < {1 << 62}", min_age=timedelta(0))
+        )
+        self._starts("end", partial(self._end, selection))
+
+    def _end(self, selection: Selection | None, warehouse: Any) -> Any:
+        if selection is not None:
+            self._plan = plan(warehouse, selection)[1]
+        assert self._plan is not None
+        brokers = sorted(set(self._plan.rows["broker_name"].to_pylist()))
+        return apply(warehouse, ApplyRequest(self._plan, brokers, len(self._plan)))[0]
 
     def _goes_on(self) -> None:
         if not self._at_work:
@@ -244,18 +283,28 @@ class World:
             named = [{c: row[c] for c in ("request_id", "broker_name", "producer_group")} | sent for row in asked]
             self._quiet.commit("check_deliveries", [*named, named[0]])
 
-    def _compacts(self) -> None:
-        """What `maintain` may do: join files of what the last run has read, and clean up a log before that."""
+    def _maintains(self) -> None:
+        if not self._is_at_work("maintain"):
+            self._starts("maintain", partial(self._maintain))
+
+    def _maintain(self, warehouse: MemoryWarehouse) -> Any:
+        """Joins files; nothing is old enough to be trimmed."""
+        try:
+            return maintain.maintain(warehouse, self._settings)[0]
+        except WarehouseBusy:  # a run is open, or owes something
+            return None
+
+    def _cleans_up(self) -> None:
+        """The logs of tables forget what is older than the last run's pins, and which no run that is open needs."""
         try:
             found = last_run(self._quiet)
             refuse_held(found, "")
         except WarehouseBusy:
             return
         if found is not None:
-            name = self._random.choice([each for each in found[0].inputs if each != "decisions"])
-            if found[0].inputs[name] != NO_TABLE:
-                self.tables.first_kept[name] = found[0].inputs[name]
-                self.tables.rewrite(name)
+            for name, pin in found[0].inputs.items():
+                if name != "decisions" and pin != NO_TABLE:
+                    self.tables.first_kept[name] = pin
 
     def _is_killed(self) -> None:
         if self._at_work:
@@ -281,6 +330,7 @@ class World:
         for driver in list(self._at_work):
             self._kill(driver)
         jobs = [self._lands] * (len(self._parts) - self._landed) + [self._runs_alone] * 2
+        jobs += [self._answers, self._maintains, self._runs_alone]
         for starts in jobs:
             starts()
             for driver in list(self._at_work):
@@ -291,16 +341,20 @@ class World:
         assert last is not None
         assert last[1], "the last run is still open"
         assert not last[0].owed, "something is still owed"
-        pinned_in_order(self.tables, self._parts)
+        pinned_in_order(self.tables)
         pins = last[0].inputs
         assert all(self.tables.newest(name) == pins[name] for name in pins if name != "decisions"), "a landing was left"
-        decided_as_pinned(self.tables, self._quiet, self._rules, self._parts)
+        halves, ops = ({row for part in self._parts for row in part.rows(kind)} for kind in ("halves", "ops"))
+        all_landed(self.tables, halves, ops)
+        ended_as_said(self.tables)
+        decided_as_pinned(self.tables, self._quiet, self._rules)
 
     def _runs_alone(self) -> None:
         self.now += 1
         self._starts("reconcile", partial(self._reconcile, frozenset(), None))
 
 
+_ENDS: Sequence[Kind] = (COMMIT, ROLLBACK)
 _SINKS = frozenset(("real_topics", "check_requests", "rejected"))
 
 
@@ -325,10 +379,19 @@ def begun(sessions: Sessions, seed: int) -> Iterator[World | None]:
     if not parts:
         yield None
         return
-    world = World(sessions, Random(seed), rules, parts)
-    with ExitStack() as patched:
+    with ExitStack() as entered:
+        folder = None
+        if Random(seed).random() < _BY_FILES:
+            parts = [part.of_files for part in parts]
+            folder = Path(entered.enter_context(tempfile.TemporaryDirectory(prefix="halfop-simulated-")))
+        world = World(sessions, rules, parts, folder)
         for module in _CLOCKS:
-            patched.enter_context(patch.object(module, "wall_clock", world.clock))
+            entered.enter_context(patch.object(module, "wall_clock", world.clock))
+        entered.enter_context(patch.object(maintain, "_MANY_FILES", 2))
+        # properties, and files that no version needs, are Delta's
+        entered.enter_context(patch.multiple(TableUpkeep, set=lambda *_: None, removable=lambda *_: 0))
+        landing = SimpleNamespace(time_ns=lambda: world.instant_of_a_landing() * 1_000_000)
+        entered.enter_context(patch.object(progress, "time", landing))
         try:
             yield world
         finally:

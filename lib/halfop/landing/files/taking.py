@@ -24,9 +24,9 @@ from halfop.landing.files.sources import InputFile, are_few, is_packed
 from halfop.landing.files.typed import Typed
 from halfop.landing.staged import Staging, new_folder
 from halfop.landing.table_rows import TABLES
+from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.disk import DataFile, Disk, Listed
 from halfop.warehouse.files import Files, refusing
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.maps import with_made
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
@@ -105,7 +105,7 @@ class _AnyDisk:
     warehouse: Warehouse
 
     def open(self, path: str) -> pa.NativeFile:
-        if not isinstance(self.warehouse, KernelWarehouse):
+        if isinstance(self.warehouse, SparkWarehouse):
             content = BytesIO()
             fetch(self.warehouse.spark, path, content)
             return pa.BufferReader(content.getvalue())
