@@ -130,9 +130,9 @@ def _places(about: pq.FileMetaData, size: int) -> Iterator[int]:
     Asked for the offsets of a column whose description is wrong, PyArrow would end this process.
     """
     rows = [max(about.row_group(n).num_rows, 0) for n in range(about.num_row_groups)]
-    before = 0
+    before, every = 0, sum(rows)
     for of_group in rows:
-        yield size * (2 * before + of_group) // (2 * sum(rows) + 1)
+        yield size * (2 * before + of_group) // (2 * every + 1)
         before += of_group
 
 
