@@ -16,7 +16,7 @@ from model.strategies import Land, half_lines, op_lines
 
 from support import rows as r
 
-_LANDED: Mapping[str, tuple[str, Callable[[Any, int], dict[str, Any]]]] = {
+LANDED: Mapping[str, tuple[str, Callable[[Any, int], dict[str, Any]]]] = {
     "half_messages": ("halves", r.half_cells),
     "op_messages": ("ops", r.op_cells),
     "final_messages": ("finals", r.final_cells),
@@ -71,6 +71,21 @@ def _of_files(rows: Iterable[Any]) -> tuple[Any, ...]:
     )
 
 
+@dataclass(frozen=True)
+class Landing:
+    """An attempt to land a part: what its rows in landing_progress may say."""
+
+    part: Part
+    by_files: bool
+    known_until: int | None = None  # as `land files` was told
+
+    @property
+    def queues(self) -> set[m.Queue]:
+        """The queues that have progress before their rows land."""
+        rows = [*self.part.rows("halves"), *self.part.rows("ops")]
+        return {(row.broker, row.queue) for row in rows} if self.by_files else {*self.part.known_until}
+
+
 class Landed(NamedTuple):
     """A commit of a landing; what has an `app` of its own is committed once."""
 
@@ -85,15 +100,21 @@ def commits_of(part: Part, at: int) -> list[Landed]:
     first = cells((), known_until=begun, forgets_after={})
     last = cells(part.rows("halves"), known_until=part.known_until, forgets_after=part.forgets_after)
     found = [Landed(PROGRESS, first, _BEGINS)]
-    for name, (kind, cells_of) in _LANDED.items():
+    for name, (kind, cells_of) in LANDED.items():
         if rows := [cells_of(each, at) for each in part.rows(kind)]:
             found.append(Landed(name, rows, _LANDS))
     return [*found, Landed(PROGRESS, last, _LANDS)]
 
 
-def request_of(folder: Path, part: Part, known_until: int | None) -> FilesRequest:
+def request_of(folder: Path, number: int, landing: Landing) -> FilesRequest:
     """Writes a part's files, and returns the call that lands them."""
-    halves, ops = folder / f"half-{part.at}.jsonl", folder / f"op-{part.at}.jsonl"
-    for path, rows in ((halves, half_lines(part.rows("halves"))), (ops, op_lines(part.rows("ops")))):
+    known = None if landing.known_until is None else r.instant(landing.known_until)
+    halves, ops = (folder / name for name in files_of(number, landing.part))
+    for path, rows in ((halves, half_lines(landing.part.rows("halves"))), (ops, op_lines(landing.part.rows("ops")))):
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return FilesRequest([str(halves)], [str(ops)], None if known_until is None else r.instant(known_until))
+    return FilesRequest([str(halves)], [str(ops)], known)
+
+
+def files_of(number: int, part: Part) -> dict[str, int]:
+    """The names of a part's files, and their numbers of rows."""
+    return {f"half-{number}.jsonl": len(part.rows("halves")), f"op-{number}.jsonl": len(part.rows("ops"))}

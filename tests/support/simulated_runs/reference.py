@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import groupby, pairwise
@@ -19,9 +19,9 @@ from model import fleet as f
 from model import reference as m
 
 from support import rows as r
+from support.simulated_runs.landings import LANDED, Landing, Part, files_of
 from support.simulated_runs.memory import Tables
 
-LANDED = ("half_messages", "op_messages", "final_messages", "broker_discards")
 _SINKS = ("decisions", "real_topics", "trans_check_max_time", "check_requests", "topics_index")
 _OPEN = ("CHECK", "WAIT", "EARLY_OP")
 _R = TypeVar("_R", m.Delivered, m.Discarded, m.CheckRequest)
@@ -107,26 +107,55 @@ def highest_pin(tables: Tables, name: str) -> int:
     return max((run["inputs"].get(name, NO_TABLE) for run in _opened(tables)), default=NO_TABLE)
 
 
-def pinned_in_order(tables: Tables) -> None:
+def pinned_in_order(tables: Tables, landings: Mapping[datetime, Landing]) -> None:
     """A run that knows how far a landing has come sees all rows of it, and knows each queue that has begun to land."""
-    ever = {_queue(row) for row in tables.rows(PROGRESS) if _is_of_a_queue(row)}
     for run in _opened(tables):
         progress = tables.rows(PROGRESS, upto=run["inputs"][PROGRESS])
         begun = {_queue(row) for row in progress if _is_of_a_queue(row)}
-        landed = {_queue(row) for row in tables.rows("half_messages", upto=run["inputs"]["half_messages"])}
-        unknown = (landed & ever) - begun
-        assert not unknown, f"run {run['run_id']} sees half messages of {unknown}, and no progress"
-        ended = {row["landed_at"] for row in progress if row["known_until"] or row["next_offset"] is not None}
+        seen = {row["landed_at"] for row in tables.rows("half_messages", upto=run["inputs"]["half_messages"])}
+        unknown = {queue for at in seen for queue in landings[at].queues} - begun
+        assert not unknown, f"run {run['run_id']} sees half messages, and no progress of {unknown}"
+        ended = _ended(tables, run["inputs"][PROGRESS])
         for name in LANDED:
             unseen = [row for row in tables.rows(name, before=run["inputs"][name]) if row["landed_at"] in ended]
             assert not unseen, f"run {run['run_id']} knows the progress of a landing, and not its {name}: {unseen}"
 
 
-def all_landed(tables: Tables, halves: Set[m.Half], ops: Set[m.Op]) -> None:
-    """The tables have the rows that were to land, and no others."""
-    _equal("half_messages", {_half(row) for row in tables.rows("half_messages")}, halves)
-    landed = {_op(row) for row in tables.rows("op_messages")}
-    _equal("op_messages", {op for op in landed if op.source != RESOLVE}, ops)
+def _ended(tables: Tables, version: int) -> set[datetime]:
+    """The instants of landings whose last progress is there: it says something, or is their second."""
+    pieces = [each for each in tables.versions[PROGRESS][-1].pieces if each.version <= version]
+    times = Counter(at for each in pieces for at in set(each.rows["landed_at"].to_pylist()))
+    rows = tables.rows(PROGRESS, upto=version)
+    told = {row["landed_at"] for row in rows if row["known_until"] or row["next_offset"] is not None}
+    return told | {at for at, number in times.items() if number > 1}
+
+
+def all_landed(tables: Tables, parts: Sequence[Part], landings: Mapping[datetime, Landing]) -> None:
+    """The tables have the rows that were to land, no others, and none more often than somebody tried to land it."""
+    for name, (kind, _) in LANDED.items():
+        found = Counter(_ROW[name](row) for row in tables.rows(name) if row.get("source") != RESOLVE)
+        wanted = {row for part in parts for row in part.rows(kind)}
+        assert set(found) == wanted, f"{name} lacks {wanted - set(found)}, and has {set(found) - wanted}"
+        tried = Counter(row for each in landings.values() for row in each.part.rows(kind))
+        assert found <= tried, f"{name} has more than once {found - tried}"
+
+
+def landed_as_told(tables: Tables, parts: Sequence[Part], landings: Mapping[datetime, Landing]) -> None:
+    """Each file is recorded once; progress says what the files hold, and no time passes that nobody has told."""
+    recorded = Counter((row["path"].rpartition("/")[2], row["rows"]) for row in tables.rows("landed_files"))
+    assert recorded == Counter(each for n, part in enumerate(parts) for each in files_of(n, part).items()), recorded
+    ops = [row for row in tables.rows("op_messages") if row["source"] != RESOLVE]
+    for row in tables.rows(PROGRESS):
+        landing, queue = landings[row["landed_at"]], _queue(row)
+        if row["topic"] == topics_of(row["queue_id"])[0] and row["next_offset"] is not None:
+            assert (row["first_offset"], row["next_offset"]) == r.spans(landing.part.rows("halves"))[queue], row
+        if row["known_until"] is None:
+            continue
+        if landing.known_until is not None:
+            assert row["known_until"] == r.instant(landing.known_until), row
+        else:
+            of_broker = [op for op in ops if op["broker_name"] == queue[0] and op["landed_at"] <= row["landed_at"]]
+            assert row["known_until"] <= max(op["store_timestamp"] for op in of_broker), row
 
 
 def ended_as_said(tables: Tables) -> None:
@@ -140,11 +169,7 @@ def ended_as_said(tables: Tables) -> None:
         if row["source"] == RESOLVE
     ]
     assert sent <= set(there) <= meant, f"sent {sent}, there {there}, meant {meant}"
-    assert len({half for half, _ in there}) == len(set(there)), f"somebody said both of one message: {there}"
-
-
-def _equal(name: str, found: Set[Hashable], wanted: Set[Hashable]) -> None:
-    assert found == wanted, f"{name} lacks {wanted - found}, and has {found - wanted}"
+    assert len({half for half, _ in there}) == len(there), f"a message was answered more than once: {there}"
 
 
 def _opened(tables: Tables) -> list[dict[str, Any]]:
@@ -172,14 +197,24 @@ def decided_as_pinned(tables: Tables, warehouse: Warehouse, settings: m.Settings
     _same("real_topics", _numbered(r.delivered(warehouse), number), model.delivered)
     _same("trans_check_max_time", _numbered(r.discards(warehouse), number), model.discards)
     _same("check_requests", _numbered(r.requests(warehouse), number), model.requests)
-    _rejects(set(r.rejected(warehouse)), set(map(f.rejected_cells, model.rejected)))
+    _rejects(tables, Counter(map(f.rejected_cells, model.rejected)))
 
 
-def _rejects(found: set[r.Cells], wanted: set[r.Cells]) -> None:
-    """The same rows are rejected. Of an op that was rejected before, one of the two may say once more why."""
-    assert found <= wanted, f"rejected has {found - wanted}"
-    rows, others = ({(kind, *place) for kind, _, *place in each} for each in (found, wanted))
-    assert rows == others, f"rejected lacks {others - rows}"
+def _rejects(tables: Tables, wanted: Counter[r.Cells]) -> None:
+    """No run rejects a row twice, and what the model rejects is rejected.
+
+    Of an op that was rejected before, a later run says the same again if it lands again with a copy of its message, and
+    not why else it would be, if that is a copy of what has ended.
+    """
+    rows = [(row["run_id"], tuple(row[name] for name in r.REJECTED)) for row in tables.rows("rejected")]
+    for (run, cells), number in Counter(rows).items():
+        assert number <= wanted[cells], f"run {run} has rejected {number} times {cells}"
+    found = Counter(cells for _, cells in rows)
+    places = {(kind, *place) for kind, _, *place in found}
+    for cells in found | wanted:
+        kind, _, *place = cells
+        repeated = kind == "OP" and (kind, *place) in places
+        assert found[cells] == wanted[cells] or repeated, f"rejected has {found[cells]} times {cells}"
 
 
 def _written_by_their_own(warehouse: Warehouse, slices: Sequence[Mapping[str, Any]]) -> None:
@@ -227,7 +262,7 @@ def _lands(model: _Pinned, tables: Tables, run: Mapping[str, Any], number: Mappi
     model.begins(progress)
     for name in LANDED:
         for landed_at, landed in groupby(rows(name), itemgetter("landed_at")):
-            _land(model, name, list(landed), _millis(landed_at))
+            _land(model, name, list(landed), -(-_micros(landed_at) // 1000))
     model.moves(progress)
     for row in rows("resumes"):
         model.resume(key_of(row), _millis(row["resumed_at"]))
@@ -235,13 +270,9 @@ def _lands(model: _Pinned, tables: Tables, run: Mapping[str, Any], number: Mappi
 
 
 def _land(model: _Pinned, name: str, rows: Sequence[Mapping[str, Any]], at: int) -> None:
-    model.land(
-        [_half(row) for row in rows if name == "half_messages"],
-        [_op(row) for row in rows if name == "op_messages"],
-        at,
-        finals=[_final(row) for row in rows if name == "final_messages"],
-        discards=[_discard(row) for row in rows if name == "broker_discards"],
-    )
+    """A millisecond that has begun counts as a whole one: a run's instant is never within it."""
+    landed: dict[str, Any] = {"halves": [], "ops": [], LANDED[name][0]: [_ROW[name](row) for row in rows]}
+    model.land(**landed, landed_at=at)
 
 
 def _hears(model: _Pinned, tables: Tables, deliveries: Iterable[Mapping[str, Any]], number: Mapping[int, int]) -> None:
@@ -307,6 +338,18 @@ def _discard(row: Mapping[str, Any]) -> m.BrokerDiscard:
     return m.BrokerDiscard(*_key(row), row["uniq_key"], row["producer_group"], born, row["check_times"], store)
 
 
+_ROW: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "half_messages": _half,
+    "op_messages": _op,
+    "final_messages": _final,
+    "broker_discards": _discard,
+}
+
+
 def _millis(instant: Any) -> int:
+    return _micros(instant) // 1000
+
+
+def _micros(instant: Any) -> int:
     assert isinstance(instant, datetime)
-    return (instant - r.EPOCH) // timedelta(milliseconds=1)
+    return (instant - r.EPOCH) // timedelta(microseconds=1)

@@ -1,8 +1,8 @@
 """Runs and landings under every fault at once: jobs of several drivers, switched at every call of the warehouse.
 
-Runs, resumes and landings of files are halfop's own; other landings are played, in the order of its commits. The tables
-are in memory, the clock is the world's. What happens follows from a list of steps, each with a seed of its own, so a
-history can be played again, and made shorter.
+Runs, `resume`, `end`, `maintain` and landings of files are halfop's own; other landings are played, in the order of its
+commits. The tables are in memory, the clock is the world's. What happens follows from a list of steps, each with a seed
+of its own, so a history can be played again, and made shorter.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from halfop.ending.plan import COMMIT, ROLLBACK, EndingPlan, Kind
 from halfop.ending.selection import Selection, plan
 from halfop.frame.errors import TransientError, WarehouseBusy
 from halfop.landing import progress
+from halfop.landing.files import land
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs import finish, reconcile, record
 from halfop.runs.record import last_run, refuse_held
 from halfop.upkeep import maintain, resume
+from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import NO_TABLE, Marker
 from halfop.warehouse.upkeep import TableUpkeep
@@ -41,13 +43,14 @@ from support import rows as r
 from support.simulated.shortest import Step, drawn, played
 from support.simulated.shortest import fails as fails_in
 from support.simulated_runs.drivers import Driver
-from support.simulated_runs.landings import Part, commits_of, request_of
+from support.simulated_runs.landings import Landing, Part, commits_of, request_of
 from support.simulated_runs.memory import Answer, Calls, MemoryWarehouse, Tables
 from support.simulated_runs.reference import (
     all_landed,
     decided_as_pinned,
     ended_as_said,
     highest_pin,
+    landed_as_told,
     pinned_in_order,
     runs_in_order,
 )
@@ -141,7 +144,9 @@ class World:
         self.faults = set[str]()  # each comes with the next call that can meet it
         self.unheard: dict[Driver | None, tuple[str, int]] = {}
         self.now = parts[0].at
-        self._landed, self._landed_at = 0, 0
+        self._landed = 0
+        self.landings: dict[datetime, Landing] = {}  # by their instants
+        self._landing: Landing | None = None  # that is at work
         self._plan: EndingPlan | None = None
         self._instants: dict[int, int] = {}  # of landings that go on with theirs
         self._at_work: dict[Driver, SparkSession] = {}
@@ -202,21 +207,24 @@ class World:
     def _lands(self) -> None:
         if self._is_at_work("land", "resume", "end") or self._landed == len(self._parts):
             return
-        part = self._parts[self._landed]
+        number, part = self._landed, self._parts[self._landed]
         self.now = max(self.now, part.at)
         if self._folder is None:
-            self._starts("land", partial(self._land, self._landed))
+            self._landing = Landing(part, by_files=False)
+            self._starts("land", partial(self._land, number, self._landing))
         else:
             known = self._random.choice((None, part.at, part.at - 7_000))
-            self._starts("land", partial(self._land_files, self._landed, request_of(self._folder, part, known)))
+            self._landing = Landing(part, by_files=True, known_until=known)
+            self._starts("land", partial(self._land_files, number, request_of(self._folder, number, self._landing)))
 
-    def _land(self, number: int, warehouse: MemoryWarehouse) -> None:
+    def _land(self, number: int, landing: Landing, warehouse: MemoryWarehouse) -> None:
         """A landing that was killed is begun again, and a table has its rows once."""
-        part, at = self._parts[number], self._instants.get(number) or self.instant_of_a_landing()
-        self._instants[number] = at
-        commits = commits_of(part, at)
+        if number not in self._instants:
+            newest = max(self._instants.values(), default=0)
+            self._instants[number] = max(self.now, newest + 1)
+            self.lands_at(r.instant(self._instants[number]))
         with warehouse.for_few_rows():
-            for name, rows, app in commits:
+            for name, rows, app in commits_of(landing.part, self._instants[number]):
                 warehouse.make(name)
                 warehouse.commit(name, r.frame(warehouse, name, rows), Marker(app, number))
         self._landed = number + 1
@@ -226,10 +234,12 @@ class World:
         self._landed = number + 1
         return summary
 
-    def instant_of_a_landing(self) -> int:
-        """The clock, but later than all landings before."""
-        self._landed_at = max(self.now, self._landed_at + 1)
-        return self._landed_at
+    def lands_at(self, instant: datetime) -> None:
+        """Called when the landing at work has its instant."""
+        assert self._landing is not None
+        before = max((row["landed_at"] for row in self.tables.rows(PROGRESS)), default=r.EPOCH)
+        assert instant > before, f"a landing of {instant} is not later than that of {before}"
+        self.landings[instant] = self._landing
 
     def _resumes(self) -> None:
         given_up = self.tables.rows("trans_check_max_time")
@@ -285,7 +295,7 @@ class World:
 
     def _maintains(self) -> None:
         if not self._is_at_work("maintain"):
-            self._starts("maintain", partial(self._maintain))
+            self._starts("maintain", self._maintain)
 
     def _maintain(self, warehouse: MemoryWarehouse) -> Any:
         """Joins files; nothing is old enough to be trimmed."""
@@ -341,12 +351,13 @@ class World:
         assert last is not None
         assert last[1], "the last run is still open"
         assert not last[0].owed, "something is still owed"
-        pinned_in_order(self.tables)
+        pinned_in_order(self.tables, self.landings)
         pins = last[0].inputs
         assert all(self.tables.newest(name) == pins[name] for name in pins if name != "decisions"), "a landing was left"
-        halves, ops = ({row for part in self._parts for row in part.rows(kind)} for kind in ("halves", "ops"))
-        all_landed(self.tables, halves, ops)
-        ended_as_said(self.tables)
+        all_landed(self.tables, self._parts, self.landings)
+        if self._folder is not None:
+            landed_as_told(self.tables, self._parts, self.landings)
+            ended_as_said(self.tables)
         decided_as_pinned(self.tables, self._quiet, self._rules)
 
     def _runs_alone(self) -> None:
@@ -390,8 +401,14 @@ def begun(sessions: Sessions, seed: int) -> Iterator[World | None]:
         entered.enter_context(patch.object(maintain, "_MANY_FILES", 2))
         # properties, and files that no version needs, are Delta's
         entered.enter_context(patch.multiple(TableUpkeep, set=lambda *_: None, removable=lambda *_: 0))
-        landing = SimpleNamespace(time_ns=lambda: world.instant_of_a_landing() * 1_000_000)
-        entered.enter_context(patch.object(progress, "time", landing))
+        entered.enter_context(patch.object(progress, "time", SimpleNamespace(time_ns=lambda: world.now * 1_000_000)))
+
+        def next_instant(warehouse: MemoryWarehouse) -> int:
+            at = progress.next_instant(warehouse)
+            world.lands_at(progress.instant(at) or r.EPOCH)
+            return at
+
+        entered.enter_context(patch.object(land, "next_instant", next_instant))
         try:
             yield world
         finally:
