@@ -257,6 +257,25 @@ def test_maps_without_keys(cut: slice) -> None:
     assert {name: rows.tolist() for name, rows in owners(part, ["c", "b", "z"]).items()} == of_name
 
 
+def shared(path: str, tasks: int) -> list[int]:
+    """The numbers in a file, read in so many parts."""
+    parts, schema = splits_of([Listed(path, Path(path).stat().st_size, {})], tasks), pa.schema([("n", pa.int64())])
+    splits = sorted(split for part in parts for split in part)
+    return [n for each in splits for b in ParquetPart(LocalDisk(), each, schema).batches() for n in b["n"].to_pylist()]
+
+
+@pytest.mark.parametrize("sizes", [[0], [1], [1, 0, 500, 0, 3, 1, 200, 1], [0, 0, 7], [7, 0, 0], [1] * 40], ids=str)
+def test_splits_share_groups_of_any_size_once(sizes: list[int], tmp_path: Path) -> None:
+    path, n = str(tmp_path / "rows.parquet"), 0
+    with pq.ParquetWriter(path, pa.schema([("n", pa.int64())])) as file:
+        for size in sizes:
+            file.write_batch(pa.record_batch({"n": np.arange(n, n + size)}))
+            n += size
+    assert pq.ParquetFile(path).metadata.num_row_groups == len(sizes)
+    for tasks in (1, 2, 3, 7, 40):
+        assert shared(path, tasks) == list(range(n))
+
+
 def test_splits_share_every_row_group_once(tmp_path: Path) -> None:
     path, schema = str(tmp_path / "rows.parquet"), pa.schema([("n", pa.int64())])
     pq.write_table(pa.table({"n": np.arange(1_000)}), path, row_group_size=70)
