@@ -11,13 +11,23 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 
-@pytest.mark.parametrize("number", [0, 1, 15, 16, 17, 40])
+@pytest.mark.parametrize("number", [0, 1, 15, 16, 17, 32, 33, 40])
 def test_any_number_of_columns_comes_in_its_order(spark: SparkSession, number: int) -> None:
     columns = [F.lit(n).alias(f"c{n}") for n in range(number)]
     rows = spark.range(1).select(*columns)
     assert rows.columns == [f"c{n}" for n in range(number)]
     assert list(rows.collect()[0]) == list(range(number))
     assert rows.drop(*rows.columns[1:]).columns == rows.columns[:1]
+
+
+def test_a_constant_keeps_its_type_and_is_made_once(spark: SparkSession) -> None:
+    values = (1, True, "1", 1.0, None, 0, False, 1)
+    rows = spark.range(1).select(*[F.lit(value).alias(str(n)) for n, value in enumerate(values)])
+    wanted = ["int", "boolean", "string", "double", "void", "int", "boolean", "int"]
+    assert (tuple(rows.collect()[0]), [kind for _, kind in rows.dtypes]) == (values, wanted)
+    assert F.lit(1)._jc is F.lit(1)._jc
+    assert F.col("a")._jc is F.col("a")._jc
+    assert [str(F.col(name)) for name in ("a", "A", "a.b")] == ["Column<'a'>", "Column<'A'>", "Column<'a.b'>"]
 
 
 def test_what_another_commits_and_removes_is_seen(warehouse: Warehouse) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from py4j.java_gateway import JavaClass, JavaPackage
@@ -25,44 +26,49 @@ class Names:
         return self._of(*arguments)
 
 
-# Names that PySpark uses at almost every step. For a name without its package py4j searches all jars, each time.
-_MENTIONED = {
-    "functions": ("col", "lit", "when", "coalesce", "struct", "not", "greatest", "least"),
-    "PythonSQLUtils": ("ddlToJson", "fn", "lambdaFunction", "unresolvedNamedLambdaVariable"),
-    "org.apache.spark.sql.functions": ("col", "lit", "when", "coalesce", "struct", "not", "greatest", "least"),
-    "org.apache.spark.sql.classic.SparkSession": ("getActiveSession", "setActiveSession"),
-    "org.apache.spark.sql.internal.SQLConf": ("get",),
-}
-_FEW_ELEMENTS = 16  # as many as halfop.Seqs takes
-_REFLECTION = ("py4j", "reflection", "TypeUtil", "isInstanceOf")
+# Classes that PySpark uses at almost every step. For a name without its package py4j searches all jars, each time.
+_MENTIONED = (
+    *("functions", "org.apache.spark.sql.functions", "PythonSQLUtils", "PythonUtils"),
+    *("org.apache.spark.sql.classic.SparkSession", "org.apache.spark.sql.internal.SQLConf"),
+)
+_AT_ONCE = 16  # as many elements as halfop.Seqs takes
+_PLAIN = (str, int, bool, type(None))
 
 
 def remember_names(jvm: Any) -> None:
     """Has py4j look up PySpark's own names once: an attribute that is set on its objects is not asked for again."""
-    for name, methods in _MENTIONED.items():
-        _remembered(_remembered(jvm, name), *methods)
-    utils = _remembered(jvm, "PythonUtils")
-    if not isinstance(utils.toSeq, _ToSeq):
-        utils.toSeq = _ToSeq(jvm, utils.toSeq)
-    for name in _REFLECTION:
-        jvm = _remembered(jvm, name)
+    if isinstance(jvm.PythonUtils, Names):
+        return
+    for name in _MENTIONED:
+        setattr(jvm, name, Names(getattr(jvm, name)))
+    jvm.py4j = Names(jvm.py4j)
+    jvm.PythonUtils.toSeq = _ToSeq(jvm, jvm.PythonUtils.toSeq)
+    same = {name: _Same(getattr(jvm.functions, name)) for name in ("col", "lit")}
+    for functions in (jvm.functions, getattr(jvm, "org.apache.spark.sql.functions")):
+        vars(functions).update(same)
 
 
 class _ToSeq:
-    """PySpark's `toSeq` in one call if the elements are few; py4j passes each element of a list by a call."""
+    """PySpark's `toSeq` in a call for 16 elements; py4j passes each element of a list by a call."""
 
-    def __init__(self, jvm: Any, any_number: Any) -> None:
-        self._few, self._any_number = jvm.halfop.Seqs.of, any_number
+    def __init__(self, jvm: Any, any_elements: Any) -> None:
+        self._and, self._any_elements = getattr(jvm.halfop.Seqs, "and"), any_elements
 
     def __call__(self, elements: Sequence[Any]) -> Any:
-        missing = _FEW_ELEMENTS - len(elements)
-        if missing < 0 or any(each is None for each in elements):
-            return self._any_number(elements)
-        return self._few(*elements, *[None] * missing)
+        if any(each is None for each in elements):
+            return self._any_elements(elements)
+        found = None
+        for first in range(0, max(1, len(elements)), _AT_ONCE):
+            some = elements[first : first + _AT_ONCE]
+            found = self._and(found, *some, *[None] * (_AT_ONCE - len(some)))
+        return found
 
 
-def _remembered(of: Any, *names: str) -> Any:
-    """Sets what `of` finds under the names as its own attributes; returns the last."""
-    for name in names:
-        setattr(of, name, getattr(of, name))
-    return getattr(of, names[-1])
+class _Same:
+    """A function of Spark's that returns what it has returned for the same text or number: columns do not change."""
+
+    def __init__(self, function: Any) -> None:
+        self._function, self._same = function, lru_cache(maxsize=4096, typed=True)(partial(function))
+
+    def __call__(self, value: Any) -> Any:
+        return (self._same if type(value) in _PLAIN else self._function)(value)

@@ -3,18 +3,23 @@ package halfop;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.api.python.PythonUtils;
+import scala.collection.Seq;
+import scala.jdk.javaapi.CollectionConverters;
 
-/** Scala's sequences from elements that Python passes in one call: of a list it would pass each element by a call. */
+/** Scala's sequences from elements that Python passes in few calls: of a list it would pass each element by a call. */
 public class Seqs {
     private Seqs() {
     }
 
-    /** Returns the elements up to the first null. */
-    public static Object of(
-        Object a, Object b, Object c, Object d, Object e, Object f, Object g, Object h,
+    /** Returns the elements of a sequence, or none for null, and then those that are given, up to the first null. */
+    public static Object and(
+        Object before, Object a, Object b, Object c, Object d, Object e, Object f, Object g, Object h,
         Object i, Object j, Object k, Object l, Object m, Object n, Object o, Object p
     ) {
         List<Object> found = new ArrayList<Object>();
+        if (before != null) {
+            found.addAll(CollectionConverters.asJava((Seq) before));
+        }
         Object[] given = new Object[] {a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p};
         for (int at = 0; at < given.length && given[at] != null; at++) {
             found.add(given[at]);
