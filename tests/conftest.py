@@ -76,7 +76,7 @@ TINY = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "3g",
     # Java's first compiler alone: the second one takes more time than its code saves.
-    "spark.driver.extraJavaOptions": f"{' '.join(FIRST_COMPILER)} -XX:+UseSerialGC -XX:-UsePerfData",
+    "spark.driver.extraJavaOptions": f"{' '.join(FIRST_COMPILER)} -XX:+UseSerialGC -Xmn600m -XX:-UsePerfData",
     "spark.sql.shuffle.partitions": "1",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",

@@ -52,15 +52,15 @@ class _ToSeq:
     """PySpark's `toSeq` in a call for 16 elements; py4j passes each element of a list by a call."""
 
     def __init__(self, jvm: Any, any_elements: Any) -> None:
-        self._and, self._any_elements = getattr(jvm.halfop.Seqs, "and"), any_elements
+        self._and, self._end, self._any_elements = getattr(jvm.halfop.Seqs, "and"), jvm.halfop.Seqs.END, any_elements
 
     def __call__(self, elements: Sequence[Any]) -> Any:
         if any(each is None for each in elements):
             return self._any_elements(elements)
-        found = None
+        found = self._end
         for first in range(0, max(1, len(elements)), _AT_ONCE):
             some = elements[first : first + _AT_ONCE]
-            found = self._and(found, *some, *[None] * (_AT_ONCE - len(some)))
+            found = self._and(found, *some, *[self._end] * (_AT_ONCE - len(some)))
         return found
 
 
