@@ -51,6 +51,13 @@ def test_a_planted_mistake_is_found(sessions: Sessions, name: str) -> None:
         assert fails(sessions, QUICK[name], history(QUICK[name]))
 
 
+@pytest.mark.parametrize("name", PLANTED)
+def test_each_mistake_can_be_planted(name: str) -> None:
+    """Its text is still in the code; `bench/run simulated --runs --planted` looks for a seed that finds it."""
+    with PLANTED[name]():
+        pass
+
+
 class _LateOnce(Calls):
     """The next look for a table's version finds the one before."""
 

@@ -18,8 +18,8 @@ from halfop.sinks import staging
 from halfop.sinks.write import Sinks
 from halfop.warehouse.tables import Marker
 
+from support.simulated_runs import world
 from support.simulated_runs.memory import Piece, Tables, Version
-from support.simulated_runs.world import World
 
 Mistake = Callable[[], AbstractContextManager[Any]]
 
@@ -59,9 +59,12 @@ PLANTED: Mapping[str, Mistake] = {
         "*INPUTS",
         "*reversed(INPUTS)",
     ),
-    "a queue's progress begins with its rows": _instead(World, "_land", "in commits:", "in commits[1:]:"),
+    "a queue's progress begins with its rows": _instead(world, "commits_of", "[*found, ", "[*found[1:], "),
     "progress lands before the rows": _instead(
-        World, "_land", "in commits:", "in (commits[0], *reversed(commits[1:])):"
+        world,
+        "commits_of",
+        "[*found, Landed(PROGRESS, last, _LANDS)]",
+        "[found[0], Landed(PROGRESS, last, _LANDS), *found[1:]]",
     ),
     "pins are not taken again when a queue has begun": _instead(
         run, "with_all_queues", "while _has_begun", "while False and _has_begun"
