@@ -75,7 +75,7 @@ TINY = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "3g",
-    # Java's first compiler alone: the second one takes more time than its code saves.
+    # Java's first compiler alone: the second one takes more time than its code saves. Young garbage is most of it.
     "spark.driver.extraJavaOptions": f"{' '.join(FIRST_COMPILER)} -XX:+UseSerialGC -Xmn600m -XX:-UsePerfData",
     "spark.sql.shuffle.partitions": "1",
     "spark.log.level": "ERROR",

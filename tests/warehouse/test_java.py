@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
+from typing import Any, cast
 
 import pytest
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
+from py4j.java_gateway import GatewayClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -18,6 +21,20 @@ def test_any_number_of_columns_comes_in_its_order(spark: SparkSession, number: i
     assert rows.columns == [f"c{n}" for n in range(number)]
     assert list(rows.collect()[0]) == list(range(number))
     assert rows.drop(*rows.columns[1:]).columns == rows.columns[:1]
+    assert rows.dropDuplicates(deque(rows.columns)).count() == 1  # type: ignore[arg-type]
+
+
+def test_few_calls_pass_many_columns(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, send = [F.col("id").alias(f"c{n}") for n in range(40)], GatewayClient.send_command
+    calls: list[str] = []
+
+    def counted(self: GatewayClient, command: str, *arguments: Any) -> Any:
+        calls.append(command)
+        return send(self, command, *arguments)
+
+    monkeypatch.setattr(GatewayClient, "send_command", counted)
+    spark.range(1).select(*columns)
+    assert 3 <= sum(each.startswith("c") for each in calls) < 12
 
 
 def test_a_constant_keeps_its_type_and_is_made_once(spark: SparkSession) -> None:
@@ -25,7 +42,8 @@ def test_a_constant_keeps_its_type_and_is_made_once(spark: SparkSession) -> None
     rows = spark.range(1).select(*[F.lit(value).alias(str(n)) for n, value in enumerate(values)])
     wanted = ["int", "boolean", "string", "double", "void", "int", "boolean", "int"]
     assert (tuple(rows.collect()[0]), [kind for _, kind in rows.dtypes]) == (values, wanted)
-    assert F.lit(1)._jc is F.lit(1)._jc
+    assert F.lit(1)._jc is F.lit(1)._jc is cast(Any, spark._jvm).functions.lit(1)
+    assert F.lit("long" * 100)._jc is not F.lit("long" * 100)._jc
     assert F.col("a")._jc is F.col("a")._jc
     assert [str(F.col(name)) for name in ("a", "A", "a.b")] == ["Column<'a'>", "Column<'A'>", "Column<'a.b'>"]
 

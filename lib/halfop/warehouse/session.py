@@ -185,7 +185,8 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
     session = builder.getOrCreate()
     if UMASK in kept:
         _set_umask(session, kept[UMASK])
-    remember_names(session._jvm)
+    shows_lines = session.conf.get("spark.python.sql.dataFrameDebugging.enabled", "true")
+    remember_names(session._jvm, columns=shows_lines == "false")
     return session
 
 
