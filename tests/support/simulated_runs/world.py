@@ -423,8 +423,10 @@ def play(sessions: Sessions, seed: int, steps: Sequence[Step]) -> int:
 
 
 def fails(sessions: Sessions, seed: int, steps: Sequence[Step]) -> bool:
-    """Returns whether something does not hold in a history."""
-    return fails_in(steps, partial(_play, sessions, seed))
+    """Returns whether something does not hold in a history. A Spark that has died is no finding: it raises."""
+    found = fails_in(steps, partial(_play, sessions, seed))
+    assert sessions.own.range(1).count() == 1
+    return found
 
 
 def _play(sessions: Sessions, seed: int, steps: Sequence[Step]) -> int:
