@@ -7,9 +7,10 @@ from collections import deque
 from typing import Any, cast
 
 import pytest
+from halfop.warehouse.java import remember_names
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
-from py4j.java_gateway import GatewayClient
+from py4j.java_gateway import GatewayClient, java_import
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -46,6 +47,19 @@ def test_a_constant_keeps_its_type_and_is_made_once(spark: SparkSession) -> None
     assert F.lit("long" * 100)._jc is not F.lit("long" * 100)._jc
     assert F.col("a")._jc is F.col("a")._jc
     assert [str(F.col(name)) for name in ("a", "A", "a.b")] == ["Column<'a'>", "Column<'A'>", "Column<'a.b'>"]
+
+
+@pytest.mark.parametrize("columns", [True, False])
+def test_columns_are_shared_only_if_that_is_asked_for(spark: SparkSession, columns: bool) -> None:
+    """A column that shows who made it must not be another's."""
+    gateway = cast(Any, spark.sparkContext)._gateway
+    view = gateway.new_jvm_view()
+    for name in ("org.apache.spark.sql.*", "org.apache.spark.sql.api.python.*", "org.apache.spark.api.python.*"):
+        java_import(view, name)
+    for _ in range(2):
+        remember_names(view, columns=columns)
+    assert (view.functions.lit(1) is view.functions.lit(1)) == columns
+    assert view.functions.col("a").toString() == "a"
 
 
 def test_what_another_commits_and_removes_is_seen(warehouse: Warehouse) -> None:
