@@ -1,7 +1,7 @@
 """fetch_jars.py JAVA SPARK LOCK DIR: fetch the jars of LOCK that fit SPARK into DIR by its Ivy, and check their sums.
 
 SPARK is a folder, as SPARK_HOME is. A jar for one Spark names it, as delta-spark_4.2_2.13 does, or its line ends with
-that Spark.
+that Spark. What is no jar ends with its kind, as in GROUP:NAME:VERSION@tar.gz.
 
 Ivy knows Maven Central by itself; HALFOP_IVY_SETTINGS names a settings file for a company's mirror. It keeps its cache
 beside DIR, so that nothing in the user's own Ivy or Maven folders can hide or break this.
@@ -19,7 +19,8 @@ from urllib.request import getproxies
 
 SETTINGS = """<ivysettings><settings defaultResolver="central"/>
 <resolvers><ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>"""
-DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default->master"/>'
+DEPENDENCY = """<dependency org="{0}" name="{1}" rev="{2}" transitive="false" conf="default->master">
+<artifact name="{1}" type="{3}" ext="{3}"/></dependency>"""
 MODULE = """<ivy-module version="2.0"><info organisation="halfop" module="jars"/>
 <dependencies>{}</dependencies></ivy-module>"""
 
@@ -35,16 +36,21 @@ def fits(line: str, spark: Path) -> bool:
     return named is None or any(spark.glob(f"jars/spark-core_*-{named[1] or named[0]}.*.jar"))
 
 
+def parts(coordinate: str) -> list[str]:
+    name, _, kind = coordinate.partition("@")
+    return [*name.split(":"), kind or "jar"]
+
+
 def main(java: str, spark: Path, lock: Path, target: Path) -> None:
     lines = [line for line in lock.read_text().splitlines() if line and not line.startswith("#")]
-    locked = [line.split()[:2] for line in lines if fits(line, spark)]
+    locked = [(line.split()[0], parts(line.split()[1])) for line in lines if fits(line, spark)]
     work = target.with_name("ivy")
     for folder in (target, work):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     settings, module = work / "ivysettings.xml", work / "ivy.xml"
     settings.write_text(SETTINGS)
-    module.write_text(MODULE.format("".join(DEPENDENCY.format(*coordinate.split(":")) for _, coordinate in locked)))
+    module.write_text(MODULE.format("".join(DEPENDENCY.format(*of) for _, of in locked)))
 
     trust = os.environ.get("HALFOP_TRUST_STORE")
     command = [java, *" ".join(proxy_options()).split(), *([f"-Djavax.net.ssl.trustStore={trust}"] if trust else [])]
@@ -56,8 +62,8 @@ def main(java: str, spark: Path, lock: Path, target: Path) -> None:
             "the jars could not be fetched; HALFOP_IVY_SETTINGS can name the settings of a mirror of Maven Central"
         )
 
-    for expected, coordinate in locked:
-        jar = target / "{1}-{2}.jar".format(*coordinate.split(":"))
+    for expected, of in locked:
+        jar = target / "{1}-{2}.{3}".format(*of)
         if hashlib.sha256(jar.read_bytes()).hexdigest() != expected:
             sys.exit(f"{jar.name} is not the file that {lock.name} names: its sha256 differs")
     shutil.rmtree(work)

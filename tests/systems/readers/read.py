@@ -1,4 +1,4 @@
-"""read.py READER JARS TABLE…: rows of Delta tables as one JSON object, by a reader that knows no halfop."""
+"""read.py READER FETCHED TABLE…: rows of Delta tables as one JSON object, by a reader that knows no halfop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+
+from systems.readers.trino_server import by_trino
 
 Rows = Sequence[Mapping[str, Any]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -35,9 +38,10 @@ def by_polars(tables: Sequence[str], _: str) -> list[Rows]:
     return [polars.read_delta(table, use_pyarrow=not table.isascii()).to_dicts() for table in tables]
 
 
-def by_spark(tables: Sequence[str], jars: str) -> list[Rows]:
+def by_spark(tables: Sequence[str], fetched: str) -> list[Rows]:
     from pyspark.sql import SparkSession
 
+    jars = ",".join(map(str, Path(fetched).glob("*.jar")))
     builder = SparkSession.builder.master("local[1]").config("spark.jars", jars)
     builder = builder.config("spark.ui.enabled", "false").config("spark.sql.session.timeZone", "UTC")
     builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -56,6 +60,7 @@ READERS: Mapping[str, Callable[[Sequence[str], str], list[Rows]]] = {
     "duckdb": by_duckdb,
     "polars": by_polars,
     "spark-3.5": by_spark,
+    "trino": by_trino,
 }
 
 
@@ -90,5 +95,6 @@ def _entries(pairs: Any) -> object:
 
 
 if __name__ == "__main__":
-    reader, jars, *tables = sys.argv[1:]
-    print(json.dumps({table: lines(rows) for table, rows in zip(tables, READERS[reader](tables, jars), strict=True)}))
+    reader, fetched, *tables = sys.argv[1:]
+    found = READERS[reader](tables, fetched)
+    print(json.dumps({table: lines(rows) for table, rows in zip(tables, found, strict=True)}))

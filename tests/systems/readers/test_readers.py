@@ -30,10 +30,12 @@ def read(reader: str, tables: Sequence[str]) -> Read:
     java = os.environ["HALFOP_JAVA"]
     ours = ("SPARK", "PYSPARK", "PYTHON", "HALFOP_", "LOG4J", "JDK_JAVA")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    environ |= {"PYTHONPATH": str(packages("readers", "packages", _LOCK)), "PYSPARK_PYTHON": sys.executable}
+    environ |= {
+        "PYTHONPATH": f"{packages('readers', 'packages', _LOCK)}:{ROOT}/tests",
+        "PYSPARK_PYTHON": sys.executable,
+    }
     environ |= {"TZ": "UTC", "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": str(Path(java).parents[1])}
-    jars = ",".join(map(str, sorted(fetched_jars("readers").glob("*.jar"))))
-    command = [sys.executable, str(Path(__file__).parent / "read.py"), reader, jars, *tables]
+    command = [sys.executable, "-m", "systems.readers.read", reader, str(fetched_jars("readers")), *tables]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=_SECONDS)
     assert done.returncode == 0, done.stderr[-3000:]
     found: Read = json.loads(done.stdout.splitlines()[-1])
@@ -64,4 +66,12 @@ def test_there_is_something_to_read(ours: Read) -> None:
 @pytest.mark.parametrize("reader", READERS)
 def test_each_reads_all_rows_of_every_table(ours: Read, reader: str) -> None:
     found = read(reader, list(ours))
-    assert [table for table in ours if found[table] != ours[table]] == []
+    known = ours if reader != "trino" else {table: _in_milliseconds(rows) for table, rows in ours.items()}
+    assert [table for table in ours if found[table] != known[table]] == []
+
+
+def _in_milliseconds(rows: list[str]) -> list[str]:
+    """Trino knows times of Delta to the millisecond; only a column `at` has more."""
+    found = [dict(json.loads(row)) for row in rows]
+    rounded = [{**row, "at": (row["at"] + 500) // 1000 * 1000} if "at" in row else row for row in found]
+    return sorted(json.dumps([*row.items()], ensure_ascii=False) for row in rounded)
