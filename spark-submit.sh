@@ -135,7 +135,10 @@ step() { # step TEXT COMMAND: its output is shown only if it fails
     exit 1
 }
 
-pip_install() { "$venv/bin/python" -m pip install --require-hashes --no-warn-script-location "$@"; }
+pip_install() {
+    DIST_EXTRA_CONFIG=${DIST_EXTRA_CONFIG-$home/requirements/build.cfg} \
+        "$venv/bin/python" -m pip install --require-hashes --no-warn-script-location "$@"
+}
 
 make_venv() { # Debian's Python may lack ensurepip; its own pip can fill the environment then
     rm -rf "$venv"

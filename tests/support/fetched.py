@@ -70,7 +70,8 @@ def packages(suite: str, name: str, lock: Path, environ: Mapping[str, str] = os.
 
 def _install(lock: Path, python: Sequence[str], environ: Mapping[str, str], *where: str) -> None:
     pip = [sys.executable, "-m", "pip", *python, "install", "--quiet", "--require-hashes", "--no-deps", *where]
-    subprocess.run([*pip, "-r", str(lock)], env=environ, check=True, timeout=_SECONDS)
+    quick = {"DIST_EXTRA_CONFIG": str(ROOT / "requirements/build.cfg")}
+    subprocess.run([*pip, "-r", str(lock)], env={**environ, **quick}, check=True, timeout=_SECONDS)
 
 
 def same(source: Path, copy: Path) -> bool:
