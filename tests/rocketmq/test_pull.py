@@ -217,6 +217,19 @@ def test_half_messages_and_ops_of_a_real_broker(real: RealBroker, asked: Broker)
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_young_broker_has_checked_nothing_yet(version: int, tmp_path: Path) -> None:
+    """4.x does not know its own half topic until its first check, and refuses to have it pulled."""
+    with (
+        broker(version, tmp_path, {"transactionCheckInterval": 3_600_000}) as young,
+        closing(Broker(young.address, TRUSTING)) as asked,
+    ):
+        truths = young.produce([Plan("young")] * 200, threads=1)
+        halves = unfolded(list(pull(asked, whole(asked, HALF_TOPIC))))
+    assert all(truth.uniq.encode() in (halves[truth.half_offset] or b"") for truth in truths)
+
+
+@pytest.mark.broker
 def test_a_real_brokers_refusals(real: RealBroker, asked: Broker) -> None:
     with pytest.raises(QueueEnded, match="queue 0 of no-such-topic ends at offset 0, expected 5"):
         list(pull(asked, QueueRange("no-such-topic", 0, 0, 5)))

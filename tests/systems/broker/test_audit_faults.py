@@ -127,8 +127,8 @@ FAULTS = [
         {"DELIVERED_TWICE": SOME, "DELIVERED_WITHOUT_OP": SOME, "CHECKED_AFTER_END": SOME},
     ),
     Fault(
-        "op-batch-as-long-as-the-check-interval",
-        {"transactionOpBatchInterval": 2000, "transactionCheckInterval": 2000},
+        "op-batch-longer-than-the-check-interval",  # as long: whether it goes wrong is a matter of their phases
+        {"transactionOpBatchInterval": 3000, "transactionCheckInterval": 2000},
         _sends_for_a_while,
         {"DELIVERED_TWICE": SOME, "CHECKED_AFTER_END": SOME},
     ),

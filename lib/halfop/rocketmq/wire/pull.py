@@ -12,7 +12,7 @@ import numpy as np
 from halfop.rocketmq.batches import kinds_of, numbered
 from halfop.rocketmq.buffers import struct_of
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import OP_TOPIC, AnswerCode, queue_there
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, AnswerCode, queue_there
 from halfop.rocketmq.record import Head, Records, chain
 from halfop.rocketmq.requests import Header, Pulled, PullMessage, QueryConsumeQueue, ViewMessage
 from halfop.rocketmq.wire.client import Broker
@@ -126,8 +126,9 @@ class _Pulling:
         self._stride, self._run = _MOST, 0
 
     def is_unknown(self) -> bool:
-        """Returns whether the broker does not know the topic: 4.x lacks the op topic, and does not let it be pulled."""
-        if self._asked.topic != OP_TOPIC:
+        """Returns whether the broker lets the topic not be pulled: 4.x does not know the op topic, though it stores it,
+        nor the half topic until it has checked for the first time."""
+        if self._asked.topic not in (HALF_TOPIC, OP_TOPIC):
             return False
         return self._remote.answer(self._request(self._done, 1)).code == AnswerCode.TOPIC_NOT_EXIST
 
