@@ -71,7 +71,7 @@ def _type(kind: Kind) -> Any:
         return dict[str, _type(kind.parts[0]) | None]  # type: ignore[misc]
     if kind.name == "DECIMAL":
         about = {"unit": Decimal(1).scaleb(-kind.scale), "beyond": Decimal(1).scaleb(kind.precision - kind.scale)}
-        return type(f"DECIMAL({kind.precision},{kind.scale})", (Exact,), about)
+        return type(f"DECIMAL({kind.precision},{kind.scale})", (Exact,), {"__slots__": (), **about})
     return _scalar(kind.name)
 
 
@@ -93,9 +93,13 @@ def _scalar(name: str) -> Any:
 class Moment(int):
     """Microseconds since 1970."""
 
+    __slots__ = ()
+
 
 class Exact(Decimal):
     """A multiple of `unit` whose absolute value is less than `beyond`."""
+
+    __slots__ = ()
 
     unit: Decimal
     beyond: Decimal
@@ -128,11 +132,14 @@ def _micros(given: object) -> int:
 
 
 def _exact(given: object, kind: type[Exact]) -> Exact:
-    if type(given) not in (int, Decimal) and not (type(given) is str and _NUMBER.fullmatch(given)):
+    if not (_NUMBER.fullmatch(given) if type(given) is str else type(given) in (int, Decimal)):
         raise ValueError(f"Expected `{kind.__name__}`, got `{_named(given)}`")
-    found = Decimal(given)  # type: ignore[arg-type]
-    if found.copy_abs() < kind.beyond and (whole := _quantized(found, kind.unit)) == found:
-        return kind(whole or 0)
+    found = kind(given)  # type: ignore[arg-type]
+    if found.copy_abs() < kind.beyond:
+        if found.same_quantum(kind.unit):  # as most are written, and nothing is made anew
+            return found
+        if (whole := _quantized(found, kind.unit)) == found:
+            return kind(whole)
     raise ValueError(f"Expected `{kind.__name__}`")
 
 
