@@ -9,7 +9,7 @@ import orjson
 import pytest
 from halfop.gateway.core.accounts import Accounts
 from halfop.gateway.core.clients import Client
-from halfop.gateway.core.effects import CheckRequest, FindRoute, Read
+from halfop.gateway.core.effects import CheckRequest, FindRoute, Read, RefusedRequest
 from halfop.gateway.core.messages import Half, Outcome, Topic
 from halfop.rocketmq.frames import Frame, Splitter
 from halfop.rocketmq.names import HALF_TOPIC, PROXY_CLIENT, TRACE_TOPIC, AnswerCode
@@ -436,7 +436,10 @@ def test_an_answer_of_another_group_or_to_no_question_is_none(game: Game, produc
     half = game.half(producer)
     request = game.wants(half, "1")
     game.tick()
-    game.ends(game.client(), half, None, from_transaction_check=True, group="other")
+    foreign = game.ends(game.client(), half, None, from_transaction_check=True, group="other")
+    assert game.answer_to(foreign) is None, "a broker does not answer, either"
+    (told,) = [each for each in game.effects if isinstance(each, RefusedRequest)]
+    assert (told.request, told.is_audited) == (foreign, True), "it is logged and audited all the same"
     game.ends(producer, half, None)
     assert game.outcomes(request) == ["SENT"]
     game.ends(producer, half, None, from_transaction_check=True)
@@ -495,6 +498,24 @@ def test_a_sender_that_does_not_answer_is_followed_by_the_others_in_turn(game: G
     game.wants(half, "again")
     game.tick()
     assert asked_names(game)[-1] == "b"
+
+
+def test_a_neighbour_that_does_not_know_is_followed_by_the_others_in_turn(game: Game) -> None:
+    """The sender has gone for good: whoever is at its address is asked first, and no more than the others."""
+    gone = game.client(host=machine(1))
+    beats(game, gone, "gone")
+    half = game.half(gone)
+    game.core.left(gone)
+    clients = {name: game.client(host=machine(n)) for name, n in (("near", 1), ("new", 1), ("far", 2))}
+    for name, client in clients.items():
+        beats(game, client, name)
+    for n in range(6):
+        game.wants(half, str(n))
+        game.tick()
+        game.ends(game.asked[-1].client, half, None, from_transaction_check=True)
+        game.passes(1.0)
+    assert sorted(asked_names(game)[:3]) == ["far", "near", "new"]
+    assert asked_names(game)[3:] == asked_names(game)[:3]
 
 
 def test_a_sender_that_has_got_its_share_holds_up_no_other_senders_messages(game: Game) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -132,6 +133,30 @@ def test_below_the_first_and_beyond_the_last_nothing_is_asked_for() -> None:
             next(told)
         assert list(pull(asked_broker, QueueRange("t", 3, 5, 9))) == [Hole(5, 9, 21)]
         assert list(pull(asked_broker, QueueRange("t", 3, 12, 12))) == []
+
+
+def test_a_topic_that_a_broker_does_not_know_is_looked_up_also_while_retention_tears_a_hole() -> None:
+    first = [0]
+
+    def answer(asked: Frame) -> Mapping[str, Any]:
+        if asked.code in (30, 31):
+            return {"offset": 50 if asked.code == 30 else first[0]}
+        if asked.code == 11:
+            return {"code": 17, "remark": "topic[RMQ_SYS_TRANS_HALF_TOPIC] not exist"}
+        if asked.code == 33:
+            return {"body": record(int(asked.fields["offset"]))}
+        at, count = int(asked.fields["index"]), int(asked.fields["count"])
+        first[0] = 20
+        there = range(at, at + count) if at >= first[0] else ()
+        return {"body": json.dumps({"queueData": [{"physicOffset": offset} for offset in there]}).encode()}
+
+    with serving(answering(answer)) as address:
+        told = pulled_from(address, QueueRange(HALF_TOPIC, 0, 5, 50))
+        assert told[0] == Hole(5, 20, 21)
+        assert unfolded(told[1:]) == {offset: record(offset) for offset in range(20, 50)}
+        first[0] = 0
+        with pytest.raises(RefusedByBroker, match="code 17"):
+            pulled_from(address, QueueRange("t", 0, 5, 50))
 
 
 class Ending(Queue):

@@ -96,8 +96,8 @@ class GatewaySettings(Section):
     )
     audit_file: str | None = Field(
         default=None,
-        description="A file of JSON lines: each END_TRANSACTION and each administration, taken or refused. SIGHUP "
-        "opens it again. null: none.",
+        description="A file of JSON lines: each END_TRANSACTION, account shown and unserved request. SIGHUP opens it "
+        "again. null: none.",
     )
     metrics: Annotated[str, AfterValidator(_ADDRESS)] | None = Field(
         default=None, description="The address, host:port, of its pages /metrics and /healthz. null: none."

@@ -40,6 +40,8 @@ def reader(schema: str, _message: str) -> Callable[[bytes], object]:
             raise Misfit(f"no JSON: {str(error).removeprefix('JSON is malformed: ')}") from None
         except UnicodeDecodeError:
             raise Misfit("no JSON: a text is no UTF-8") from None
+        except ArithmeticError:
+            raise Misfit("a number is beyond what any column's type holds") from None
 
     return read
 

@@ -113,11 +113,9 @@ class Producers:
         yield self._alike, (group, client.name)
         yield self._alike, (group, client.address)
 
-    def like(self, group: str, sender: Client | None) -> Iterator[Client]:
-        """The group's open clients that are as the sender: of its name, be it restarted, then of its machine."""
-        if sender is not None:
-            for known in (sender.name, sender.address):
-                yield from (each for each in self._alike.get((group, known), ()) if each.is_open)
+    def like(self, group: str, *known: str) -> Iterator[Client]:
+        """The group's open clients of these names and addresses, in their order."""
+        return (each for one in known for each in self._alike.get((group, one), ()) if each.is_open)
 
     def in_turn(self, group: str) -> Iterator[Client]:
         """The group's open clients, beginning with the one that was asked longest ago."""

@@ -119,10 +119,13 @@ class Core:
 
     def refuse(self, client: Client, request: Frame, error: Refused) -> Effects:
         """Answers a request with an error."""
+        told = self._told(client, request, error)
+        return told, *answer(client, request, request.answer(error.code, remark=error.remark))
+
+    def _told(self, client: Client, request: Frame, error: Refused) -> RefusedRequest:
         self.counts.refuse(request.code, error.code)
         is_audited = request.code in _AUDITED or request.code not in self._handlers
-        told = RefusedRequest(client, request, error.code, error.remark, is_audited)
-        return told, *answer(client, request, request.answer(error.code, remark=error.remark))
+        return RefusedRequest(client, request, error.code, error.remark, is_audited)
 
     def half_stored(self, appended: AppendHalf, half: Half, now: Instant) -> Effects:
         """Takes the place that a half message got in the log."""
@@ -243,7 +246,7 @@ class Core:
         self.counts.ended["UNKNOWN"] += 1
         half = self._log.open_halves.get(asked.commit_log_offset)
         if half is None or half.group != asked.producer_group or not client.may_send(half.topic):
-            return ()
+            return (self._told(client, request, not_found()),)
         from_check = asked.from_transaction_check
         noted = self._answered(half, "UNKNOWN", client, request, now) if from_check else ()
         return (*noted, EndTaken(client, half, "UNKNOWN", "OPEN", from_check)) if self._audits else noted

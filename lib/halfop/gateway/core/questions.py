@@ -165,11 +165,13 @@ class Questions:
         return None if client is None else self._asked(half, request, client, now, left)
 
     def _sender(self, half: Half, group: str) -> Client | None:
-        """The client that has sent the half message, if it is there, and has not left the last question unanswered."""
-        last = self._sent.get(half.physical_offset)
-        if not self._manner.sender_first or (last is not None and last.request is not None):
+        """The client that has sent the half message, if it is there, and has not left the last question unanswered; a
+        neighbour of it only for the first question, since one that does not know will not know the next time."""
+        last, sender = self._sent.get(half.physical_offset), half.sender
+        if sender is None or not self._manner.sender_first or (last is not None and last.request is not None):
             return None
-        return next((each for each in self._producers.like(group, half.sender) if each.may_send(half.topic)), None)
+        known = (sender.name,) if last else (sender.name, sender.address)
+        return next((each for each in self._producers.like(group, *known) if each.may_send(half.topic)), None)
 
     def _asked(
         self, half: Half, request: CheckRequest, client: Client, now: datetime, left: Counter[Client]

@@ -121,7 +121,7 @@ class _Pulling:
     """A pull under way: all below `_done` has been handed out."""
 
     def __init__(self, broker: Broker, asked: QueueRange) -> None:
-        self._remote, self._asked = broker.remote, asked
+        self._broker, self._remote, self._asked = broker, broker.remote, asked
         self._queue, self._done = queue_there(asked.topic, asked.queue), asked.start
         self._stride, self._run = _MOST, 0
 
@@ -144,6 +144,8 @@ class _Pulling:
         """The messages by way of the queue's index, one a request."""
         while self._done < self._asked.end:
             index = self._index(min(_LOOK_UP, self._asked.end - self._done))
+            if not index:
+                yield self._torn()
             requests = map(ViewMessage, index)
             for request, answer in self._remote.stream(requests):
                 yield self._seen(request, answer)
@@ -222,12 +224,16 @@ class _Pulling:
         return hole
 
     def _index(self, count: int) -> list[int]:
-        """Physical offsets, from that of `done` on."""
+        """Physical offsets, from that of `done` on; none below the queue's first offset."""
         answer = self._remote.ask(QueryConsumeQueue(self._asked.topic, self._queue, self._done, count))
-        places = self._remote.body(answer, "queueData", _places) if answer.body else []
-        if not places:
+        return self._remote.body(answer, "queueData", _places) if answer.body else []
+
+    def _torn(self) -> Hole:
+        """What retention has taken meanwhile."""
+        first = self._broker.min_offset(self._asked.topic, self._asked.queue)
+        if first <= self._done:
             raise QueueEnded(self._remote.address, self._asked, self._done)
-        return places
+        return self._hole(min(first, self._asked.end), AnswerCode.PULL_OFFSET_MOVED)
 
     def _seen(self, request: ViewMessage, answer: Frame) -> _Fetched | Hole:
         if answer.code == AnswerCode.SYSTEM_ERROR and answer.remark.startswith(_NO_SUCH_MESSAGE):
