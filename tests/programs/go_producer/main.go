@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +46,15 @@ func (l *listener) CheckLocalTransaction(message *primitive.MessageExt) primitiv
 	return l.answer(message.GetKeys(), message.GetProperty("plan"))
 }
 
+// Every third body is so long that the client compresses it.
+func body(number int, key string) string {
+	text := "订单 😀 " + key
+	if number%3 == 0 {
+		return strings.Repeat(text, 1000)
+	}
+	return text
+}
+
 func must(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,12 +65,14 @@ func must(err error) {
 func main() {
 	namesrv, topic := os.Args[1], os.Args[2]
 	rlog.SetLogLevel("error")
+	keys := primitive.Credentials{AccessKey: os.Getenv("ROCKETMQ_ACCESS_KEY"), SecretKey: os.Getenv("ROCKETMQ_SECRET_KEY")}
 	sender, err := rocketmq.NewTransactionProducer(
 		&listener{asked: map[string]int{}},
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{namesrv})),
 		producer.WithGroupName(topic),
 		producer.WithSendMsgTimeout(20*time.Second),
 		producer.WithRetry(0),
+		producer.WithCredentials(keys),
 	)
 	must(err)
 	must(sender.Start())
@@ -71,7 +83,7 @@ func main() {
 	lines := bufio.NewScanner(plans)
 	for number := 0; lines.Scan(); number++ {
 		key, plan := fmt.Sprintf("go-%d", number), lines.Text()
-		message := primitive.NewMessage(topic, []byte("body")).WithKeys([]string{key})
+		message := primitive.NewMessage(topic, []byte(body(number, key))).WithKeys([]string{key})
 		message.WithProperty("plan", plan)
 		_, err := sender.SendMessageInTransaction(context.Background(), message)
 		must(err)

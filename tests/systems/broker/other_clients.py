@@ -148,7 +148,7 @@ class Sender:
 def sender(language: str, home: Path, topic: str, address: str, plans: Sequence[str] = ()) -> Iterator[Sender]:
     """A producer that sends messages with these plans: "java", "python", "node" to a proxy, "go" to a name server.
 
-    Those to a proxy sign with the environment's ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY.
+    They sign with the environment's ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY.
     """
     command = {"java": _java, "python": _python, "node": _node, "go": _go}[language](home)
     running = Sender(home, command, topic, address, plans)

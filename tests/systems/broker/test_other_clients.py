@@ -93,18 +93,32 @@ def test_a_message_whose_producers_are_all_away_behind_a_proxy_is_not_discarded(
     assert delivered_keys(warehouse, "orders") == Counter(f"java-{n}" for n in range(5))
 
 
-def test_transactions_by_go_end_as_their_producer_means(warehouse: KernelWarehouse, tmp_path: Path) -> None:
-    plans = MIXED[:200]
-    with (
-        gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
-        sender("go", tmp_path / "go", "by-go", running.address, plans) as go,
-        ThreadPoolExecutor(1) as pool,
-    ):
-        follow(warehouse, running.address, [pool.submit(go.wait_for, len(plans))])
-        go.end()
+def test_transactions_by_go_end_as_their_producer_means(
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It signs what it sends; its bodies are no ASCII, and every third is compressed."""
+    (tmp_path / "accounts.txt").write_text(ACCOUNTS)
+    given, plans = [*options(), "--set", f"gateway.acl_file={tmp_path}/accounts.txt"], MIXED[:200]
+    with gateway(tmp_path / "gateway", *given, warehouse=warehouse.root) as running, ThreadPoolExecutor(1) as pool:
+        sign_as(monkeypatch, "sender", "wrong")
+        with sender("go", tmp_path / "stranger", "by-go", running.address, ["C"]) as stranger:
+            stranger.end()
+        assert stranger.tries() == []
+        assert "no account of this gateway has signed the request" in running.log.read_text()
+        sign_as(monkeypatch, "sender", "secret-of-sender")
+        with sender("go", tmp_path / "go", "by-go", running.address, plans) as go:
+            sign_as(monkeypatch, "lander", "secret-of-lander")
+            lander = RemotingSettings(credentials=Credentials.from_environment())
+            follow(warehouse, running.address, [pool.submit(go.wait_for, len(plans))], remoting=lander)
+            go.end()
     check_all_as_meant(warehouse, "by-go", go, plans)
     outcomes = Counter(row["outcome"] for row in warehouse.read("check_deliveries").collect())
     assert outcomes["SENT"] == outcomes["ANSWERED"] + outcomes["UNKNOWN"] == 50
+    for row in warehouse.read("topics/by-go").select("keys", "body").collect():
+        times = 1 if int(row["keys"].removeprefix("go-")) % 3 else 1000
+        assert bytes(row["body"]).decode() == f"订单 😀 {row['keys']}" * times
+    stored = [len(row["body"]) for row in warehouse.read("half_messages").select("body").collect()]
+    assert max(stored) < 20_000, "they came compressed"
 
 
 @pytest.mark.timeout(900)
