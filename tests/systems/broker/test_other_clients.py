@@ -121,6 +121,25 @@ def test_transactions_by_go_end_as_their_producer_means(
     assert max(stored) < 20_000, "they came compressed"
 
 
+def test_a_gateway_killed_under_a_go_producer_loses_nothing(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    folder, plans = tmp_path / "gateway", MIXED[:300]
+    with (
+        gateway(folder, *options(), warehouse=warehouse.root) as first,
+        sender("go", tmp_path / "go", "by-go", first.address, plans) as go,
+    ):
+        go.wait_for(50)
+        first.kill()
+        with (
+            gateway(folder, *options(), warehouse=warehouse.root, listen=first.address) as second,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            follow(warehouse, second.address, [pool.submit(go.wait_for, len(plans))], 300)
+            go.end()
+    assert any(not each.sent for each in go.tries()), "the kill was not noticed"
+    check_all_as_meant(warehouse, "by-go", go, plans)
+    assert warehouse.read("trans_check_max_time").count() == 0
+
+
 @pytest.mark.timeout(900)
 def test_two_proxies_before_one_gateway(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """A client that is away is answered for by one of its group at the other proxy.
