@@ -97,6 +97,8 @@ def test_a_topic_with_a_name_that_is_taken_is_said(wh: halfop.Halfop, caplog: py
 def test_a_view_for_each_topic_whatever_it_is_called() -> None:
     found = views_of({"a`b": "1", "A": "2", "a": "a.9", "RUNS": "runs.8", "select": "3"})
     assert found == {"A": "A", "RUNS": "topics/runs.8", "a": "topics/a.9", "a`b": "a`b", "select": "select"}
+    newer = views_of({"Orders": "Orders.1f", "orders": "orders"})
+    assert newer == {"orders": "orders", "Orders": "topics/Orders.1f"}, "a topic by a slip of the pen takes no name"
     assert [as_name(name) for name in ("a_1", "1a", "a`b", "ä")] == ["a_1", "`1a`", "`a``b`", "`ä`"]
 
 

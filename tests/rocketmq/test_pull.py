@@ -183,6 +183,7 @@ def test_a_refusal_ends(code: int) -> None:
     with serving(answering(answer)) as address, pytest.raises(RefusedByBroker, match=f"code {code}: no") as raised:
         pulled_from(address, QueueRange("t", 1, 0, 5))
     assert "PULL_MESSAGE (topic t, queueId 1)" in str(raised.value)
+    assert ("ROCKETMQ_ACCESS_KEY" in str(raised.value)) == (code == 16)
 
 
 @pytest.mark.parametrize(

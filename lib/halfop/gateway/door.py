@@ -116,7 +116,9 @@ def bound(host: str, number: int) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
     except OSError as error:
-        raise UsageError(f"--listen {host}:{number}: {error.strerror}; give an address of this machine") from error
+        raise UsageError(
+            f"--listen {host}:{number}: {error.strerror}; give an address of this machine, and a free port"
+        ) from error
     return made
 
 

@@ -25,7 +25,7 @@ def names(warehouse: Warehouse) -> dict[str, Callable[[], DataFrame]]:
     found: dict[str, Callable[[], DataFrame]] = {name: partial(warehouse.read, name) for name in _TABLES}
     for topic, name in views_of(topics.names()).items():
         if name != topic:
-            _LOG.warning("topic %s has the name of a table or of another topic: query it as %s", topic, as_name(name))
+            _LOG.warning("topic %s has the name of a table or of an older topic: query it as %s", topic, as_name(name))
         found[name] = partial(topics.rows, topic)
     return found
 
@@ -33,11 +33,12 @@ def names(warehouse: Warehouse) -> dict[str, Callable[[], DataFrame]]:
 def views_of(topics: Mapping[str, str]) -> dict[str, str]:
     """Returns the name of each topic's view, of topics with their directories: the topic's own.
 
-    SQL knows no case, so that may be the name of a table, or of another topic. Then it is `topics/` and the directory.
+    SQL knows no case, so that may be the name of a table, or of a topic that came before (no hash is in its directory).
+    Then it is `topics/` and the directory, and what a query means stays as it is.
     """
     found: dict[str, str] = {}
     taken = set(_TABLES)
-    for topic, directory in sorted(topics.items()):
+    for topic, directory in sorted(topics.items(), key=lambda each: ("." in each[1], each)):
         found[topic] = f"topics/{directory}" if topic.lower() in taken else topic
         taken.add(found[topic].lower())
     return found

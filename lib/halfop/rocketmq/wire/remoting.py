@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from halfop.frame.errors import TransientError, UsageError
 from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, signature
+from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.requests import Header
 
 _ACCESS, _SECRET, _TOKEN = "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"
@@ -58,7 +59,9 @@ class RefusedByBroker(RemotingError):
         fields = request.fields()
         asked = ", ".join(f"{name} {fields[name]}" for name in ("topic", "queueId") if name in fields)
         what = f"{request.code.name}{f' ({asked})' if asked else ''}"
-        super().__init__(f"{address} answered {what} with code {code}: {remark or 'no remark'}")
+        is_account = code == AnswerCode.NO_PERMISSION or "AclException" in remark  # 5.x, 4.x
+        hint = f"; may the account of {_ACCESS} do that, and is {_SECRET} its key?" if is_account else ""
+        super().__init__(f"{address} answered {what} with code {code}: {remark or 'no remark'}{hint}")
 
 
 @dataclass(frozen=True)
