@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.requests import PullMessage
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, Hole, QueueEnded, QueueRange, pull
 from halfop.rocketmq.wire.remoting import Corrupt, RefusedByBroker, RemotingSettings, Unreachable
@@ -184,6 +185,12 @@ def test_a_refusal_ends(code: int) -> None:
         pulled_from(address, QueueRange("t", 1, 0, 5))
     assert "PULL_MESSAGE (topic t, queueId 1)" in str(raised.value)
     assert ("ROCKETMQ_ACCESS_KEY" in str(raised.value)) == (code == 16)
+
+
+def test_a_refusal_of_the_account_by_a_4_x_broker_names_the_keys_too() -> None:
+    said = "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"
+    found = RefusedByBroker("127.0.0.1:1", PullMessage("t", 0, 0, 1, 0, "g"), 1, said)
+    assert str(found).endswith("; may the account of ROCKETMQ_ACCESS_KEY do that, and is ROCKETMQ_SECRET_KEY its key?")
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,7 @@ def _pieces(broker: Broker, asked: QueueRange) -> Iterator[_Fetched | Hole]:
         yield Hole(asked.start, min(first, asked.end), AnswerCode.PULL_OFFSET_MOVED)
     there = asked._replace(start=max(asked.start, first), end=min(asked.end, last))
     if there.start < there.end:
-        pulling = _Pulling(broker, there)
-        yield from pulling.looked_up() if pulling.is_unknown() else pulling.pulled(there.end)
+        yield from _Pulling(broker, there).pulled(there.end)
     if last < asked.end:
         raise QueueEnded(broker.remote.address, asked, last)
 
@@ -125,13 +124,6 @@ class _Pulling:
         self._queue, self._done = queue_there(asked.topic, asked.queue), asked.start
         self._stride, self._run = _MOST, 0
 
-    def is_unknown(self) -> bool:
-        """Returns whether the broker lets the topic not be pulled: 4.x does not know the op topic, though it stores it,
-        nor the half topic until it has checked for the first time."""
-        if self._asked.topic not in (HALF_TOPIC, OP_TOPIC):
-            return False
-        return self._remote.answer(self._request(self._done, 1)).code == AnswerCode.TOPIC_NOT_EXIST
-
     def pulled(self, end: int) -> Iterator[_Fetched | Hole]:
         for request, answer in self._remote.stream(self._requests(end), self._is_busy):
             first, count = request.queue_offset, request.max_msg_nums
@@ -140,7 +132,7 @@ class _Pulling:
             if self._done < first + count:
                 yield from self.pulled(first + count)
 
-    def looked_up(self) -> Iterator[_Fetched | Hole]:
+    def _looked_up(self) -> Iterator[_Fetched | Hole]:
         """The messages by way of the queue's index, one a request."""
         while self._done < self._asked.end:
             index = self._index(min(_LOOK_UP, self._asked.end - self._done))
@@ -172,6 +164,9 @@ class _Pulling:
         """Returns what an answer brings: at least one offset, and none from `end` on except in a hole."""
         if answer.code == AnswerCode.SUCCESS:
             yield from self._found(answer, end)
+        elif answer.code == AnswerCode.TOPIC_NOT_EXIST and self._asked.topic in (HALF_TOPIC, OP_TOPIC):
+            # 4.x does not know the op topic, though it stores it, nor the half topic until it has checked once
+            yield from self._looked_up()
         elif answer.code not in _MOVED:
             raise self._remote.refusal(request, answer)
         elif (next_offset := self._next_offset(answer)) <= self._done:
