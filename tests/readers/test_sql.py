@@ -17,8 +17,10 @@ import pytest
 from halfop.command import job_of
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
+from halfop.sinks.topics import TopicTables
 from halfop.sql.forms import cells, csv_text, json_text
 from halfop.sql.views import as_name, views_of
+from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from support.json_lines import T0, half, lines, op
@@ -100,6 +102,13 @@ def test_a_view_for_each_topic_whatever_it_is_called() -> None:
     newer = views_of({"Orders": "Orders.1f", "orders": "orders"})
     assert newer == {"orders": "orders", "Orders": "topics/Orders.1f"}, "a topic by a slip of the pen takes no name"
     assert [as_name(name) for name in ("a_1", "1a", "a`b", "ä")] == ["a_1", "`1a`", "`a``b`", "`ä`"]
+
+
+def test_the_older_topic_keeps_the_name_also_in_the_table_of_all_topics(warehouse: Warehouse) -> None:
+    for run_id, topic in ((1, "orders"), (2, "Orders"), (3, "orders")):
+        warehouse.commit("real_topics", [{"topic": topic, "run_id": run_id}])
+    found = views_of(TopicTables.of(warehouse).names())
+    assert (found["orders"], found["Orders"].startswith("topics/Orders.")) == ("orders", True)
 
 
 def test_all_are_views_of_the_session(wh: halfop.Halfop) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import groupby
+from operator import itemgetter
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
@@ -35,9 +38,13 @@ class TopicTables:
         return cls(warehouse, known, warehouse.version(_SINGLE) != NO_TABLE)
 
     def names(self) -> dict[str, str]:
-        """Returns every topic with a directory: its own, or the one that it would have."""
-        rows = self.warehouse.read(_SINGLE).select("topic").distinct().collect() if self.has_single else []
-        return dict(self.directories) | directories({row["topic"] for row in rows}, self.directories)
+        """Returns every topic with a directory: its own, or the one that it would have, by the run that it came in."""
+        found = dict(self.directories)
+        if self.has_single:
+            rows = self.warehouse.read(_SINGLE).groupBy("topic").agg(F.min("run_id").alias("first")).collect()
+            for _, of_a_run in groupby(sorted(rows, key=itemgetter("first")), itemgetter("first")):
+                found |= directories({row["topic"] for row in of_a_run}, found)
+        return found
 
     def rows(self, topic: str) -> DataFrame:
         """Returns a topic's messages; UsageError if there is none."""
