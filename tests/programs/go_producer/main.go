@@ -78,14 +78,19 @@ func main() {
 	rlog.SetLogLevel("error")
 	listens := &listener{asked: map[string]int{}, lost: map[string]bool{}}
 	keys := primitive.Credentials{AccessKey: os.Getenv("ROCKETMQ_ACCESS_KEY"), SecretKey: os.Getenv("ROCKETMQ_SECRET_KEY")}
-	sender, err := rocketmq.NewTransactionProducer(
-		listens,
+	options := []producer.Option{
 		producer.WithNsResolver(primitive.NewPassthroughResolver([]string{namesrv})),
 		producer.WithGroupName(topic),
-		producer.WithSendMsgTimeout(20*time.Second),
+		producer.WithSendMsgTimeout(20 * time.Second),
 		producer.WithRetry(0),
 		producer.WithCredentials(keys),
-	)
+	}
+	if os.Getenv("ROCKETMQ_TRACE") != "" {
+		options = append(options, producer.WithTrace(&primitive.TraceConfig{
+			GroupName: topic, Access: primitive.Local, NamesrvAddrs: []string{namesrv},
+		}))
+	}
+	sender, err := rocketmq.NewTransactionProducer(listens, options...)
 	must(err)
 	must(sender.Start())
 	plans, err := os.Open(os.Args[3])

@@ -34,7 +34,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * How many seconds all sends took is in a file of the truth file's name with `.seconds`.
  *
  * Arguments: plan file, truth file. Properties: namesrv, group, threads, expect, linger, halt (end without a goodbye once
- * all is sent), accessKey, secretKey, tls.
+ * all is sent), accessKey, secretKey, tls, trace, instance (the client's id after its address).
  */
 public final class Producer implements TransactionListener {
     private static final class Truth {
@@ -60,10 +60,10 @@ public final class Producer implements TransactionListener {
 
     private static void run(String[] args) throws Exception {
         Producer listener = new Producer();
-        TransactionMQProducer producer = new TransactionMQProducer(System.getProperty("group"), credentials());
+        TransactionMQProducer producer = producer(System.getProperty("group"));
         producer.setNamesrvAddr(System.getProperty("namesrv"));
         producer.setUseTLS(Boolean.getBoolean("tls"));
-        producer.setInstanceName("producer-" + ProcessHandle.current().pid());
+        producer.setInstanceName(System.getProperty("instance", "producer-" + ProcessHandle.current().pid()));
         producer.setSendMsgTimeout(60_000);
         producer.setTransactionListener(listener);
         producer.start();
@@ -82,6 +82,15 @@ public final class Producer implements TransactionListener {
         }
         producer.shutdown();
         System.exit(listener.failures.isEmpty() ? 0 : 1);
+    }
+
+    private static TransactionMQProducer producer(String group) throws ReflectiveOperationException {
+        if (!Boolean.getBoolean("trace")) {
+            return new TransactionMQProducer(group, credentials());
+        }
+        // versions before 4.4 have none
+        return TransactionMQProducer.class.getConstructor(String.class, String.class, RPCHook.class, boolean.class, String.class)
+            .newInstance(null, group, credentials(), true, null);
     }
 
     private static RPCHook credentials() {

@@ -174,7 +174,7 @@ def test_two_thousand_mixed_transactions_of_both_versions(warehouse: KernelWareh
     assert {t.asked_bytes for t in truths if t.asked_bytes >= 0} == {100, 8192}
 
 
-def folder(tmp_path: Path, version: int, address: str) -> RealClients:
+def folder(tmp_path: Path, version: int | str, address: str) -> RealClients:
     """Clients with a folder of their own."""
     home = tmp_path / f"clients-{len(list(tmp_path.iterdir()))}"
     home.mkdir()

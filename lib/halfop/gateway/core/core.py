@@ -77,7 +77,7 @@ class Core:
         own, self._rules = settings.gateway, settings.rules
         self._log, self._broker, self._random, self._limits = log, broker, random, own
         topics = frozenset(own.topics.split(",")) if own.topics else None
-        self._terms = Terms(topics, own.queues, own.max_body, own.reject_transactions, log.topics)
+        self._terms = Terms(topics, own.queues, own.max_body, own.reject_transactions, log.topics, own.traces)
         self.accounts: Accounts | None = None
         self.disk_full = self.stopping = False
         self.counts, self.producers = Counts(), Producers()
@@ -182,7 +182,7 @@ class Core:
         try:
             given = checked_send(request, client, self._terms, self._random)
         except Refused:
-            if self._limits.traces and sends_trace(request):
+            if self._terms.traces and sends_trace(request):
                 return self._drop_trace(client, request)
             raise
         check_may(client.account, given.topic, PUB)

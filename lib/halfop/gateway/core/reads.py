@@ -15,7 +15,15 @@ from halfop.gateway.core.transactions import Terms, check_topic
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.message import Message
-from halfop.rocketmq.names import GATEWAY_CONFIG, HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode, is_real_topic
+from halfop.rocketmq.names import (
+    GATEWAY_CONFIG,
+    HALF_TOPIC,
+    OP_TOPIC,
+    TRACE_TOPIC,
+    AnswerCode,
+    RequestCode,
+    is_real_topic,
+)
 
 _OWN = (HALF_TOPIC, OP_TOPIC)  # clients may read them, and operators ask for their routes
 DEFAULT_TOPIC = "TBW102"  # its route stands for topics that nobody has made yet
@@ -215,6 +223,8 @@ def topic_of(topic: str, terms: Terms) -> Topic | None:
 def _is_served(topic: str, terms: Terms) -> bool:
     if terms.topics is None and topic == DEFAULT_TOPIC:
         return True
+    if topic == TRACE_TOPIC:  # Go's client needs its route
+        return terms.traces
     try:
         check_topic(topic, terms)
     except Refused:

@@ -38,13 +38,17 @@ _NOT_A_CLIENTS = ("POP_CK", names.DELAY, names.CHECK_TIMES, names.PREPARED_QUEUE
 
 
 class Terms(NamedTuple):
-    """Limits of a send. `topics` None: every legal one. `known` may have had more queues than `queues`."""
+    """Limits of a send. `topics` None: every legal one. `known` may have had more queues than `queues`.
+
+    `traces`: whether clients' message traces are taken.
+    """
 
     topics: frozenset[str] | None
     queues: int
     max_body: int
     rejects: bool
     known: Mapping[str, Topic]
+    traces: bool = True
 
 
 def checked_send(request: Frame, sender: Client, terms: Terms, random: Random) -> HalfMessage:
