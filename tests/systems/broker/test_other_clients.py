@@ -214,33 +214,43 @@ CHECKS = {
 
 
 @pytest.mark.timeout(900)
-def test_accounts_through_a_proxy(warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accounts_through_two_proxies(
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them, Node's and Java's, is killed and started again while all send."""
     (tmp_path / "accounts.txt").write_text(ACCOUNTS)
-    given, plans = [*options(), "--set", f"gateway.acl_file={tmp_path}/accounts.txt"], MIXED[:100]
+    given = [*options(), "--set", f"gateway.acl_file={tmp_path}/accounts.txt"]
     with (
         gateway(tmp_path / "gateway", *given, warehouse=warehouse.root) as running,
-        proxy(tmp_path / "proxy", running.address, **CHECKS) as front,
+        proxy(tmp_path / "one", running.address, **CHECKS) as one,
+        proxy(tmp_path / "two", running.address, **CHECKS) as two,
         ExitStack() as opened,
         ThreadPoolExecutor(3) as pool,
     ):
 
         def started(name: str, language: str, topic: str, *sent: str) -> Sender:
-            return opened.enter_context(sender(language, tmp_path / name, topic, front.endpoints, sent))
+            endpoints = (two if language == "python" else one).endpoints
+            return opened.enter_context(sender(language, tmp_path / name, topic, endpoints, sent))
 
         sign_as(monkeypatch, "sender", "wrong")
         stranger = started("stranger", "java", "by-java", "C")
         sign_as(monkeypatch, "sender", "secret-of-sender")
         outside = started("outside", "java", "by-nobody", "C")
-        senders = {each: started(each, each, f"by-{each}", *plans) for each in ("java", "python", "node")}
+        senders = {each: started(each, each, f"by-{each}", *MIXED) for each in ("java", "python", "node")}
+        for each in senders.values():
+            each.wait_for(50)
+        one.kill()
+        one.start()
         sign_as(monkeypatch, "lander", "secret-of-lander")  # a landing's tasks take their key from there
         lander = RemotingSettings(credentials=Credentials.from_environment())
-        follow(warehouse, running.address, [pool.submit(each.wait_for, 100) for each in senders.values()], 300, lander)
+        sending = [pool.submit(each.wait_for, len(MIXED)) for each in senders.values()]
+        follow(warehouse, running.address, sending, 400, lander)
         for each in senders.values():
             each.end()
         for refused, why in ((stranger, "check signature failed"), (outside, "has no permission")):
             assert (refused.tries(), why in refused.said()) == ([], True)
     for language, each in senders.items():
-        check_all_as_meant(warehouse, f"by-{language}", each, plans)
+        check_all_as_meant(warehouse, f"by-{language}", each)
 
 
 def sign_as(monkeypatch: pytest.MonkeyPatch, key: str, secret: str) -> None:
