@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from halfop.landing.store.land import land_store
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import ROCKSDB_QUEUES
 from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
@@ -13,6 +15,8 @@ from pyspark.sql import SparkSession
 from systems.broker.real_broker import RealBroker, Truth, broker
 from systems.broker.test_real_landing import (
     COMMITTED,
+    LOG,
+    NO_LAG,
     expected,
     from_store,
     live,
@@ -56,9 +60,24 @@ def test_every_fate_is_what_the_producer_did(spark: SparkSession, tmp_path: Path
             assert queues(warehouse)[of_queue] >= MESSAGES
 
 
-def test_kills_of_a_broker_lose_and_double_nothing_here(spark: SparkSession, tmp_path: Path) -> None:
+def test_consume_queues_in_rocksdb_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Only what checks a log against its consume queues is missing, and said."""
+    with broker(5.5, tmp_path / "broker", {"storeType": "defaultRocksDB"}) as running:
+        truth = running.produce(mixed(200), linger=40)
+        store, by_wire = landed(spark, tmp_path, running)
+        for warehouse in (store, by_wire):
+            assert wrong(reconciled(warehouse), expected(truth)) == []
+            assert real_topics(warehouse) == {each.uniq for each in truth if each.answers[-1] == "C"}
+        said = land_store(store, StoreRequest(str(running.store), "broker-a", NO_LAG), LOG).notes
+        assert [note for note in said if "consume queues in RocksDB" in note] != []
+
+
+@pytest.mark.parametrize("way", [CLASSIC, BOTH, ALONE], ids=["classic", "both", "rocksdb alone"])
+def test_kills_of_a_broker_lose_and_double_nothing_here(
+    spark: SparkSession, tmp_path: Path, way: Mapping[str, object]
+) -> None:
     """A broker that dies between a final message and its op asks again, and may deliver twice: we do not."""
-    with broker(5.5, tmp_path / "broker", ALONE) as running:
+    with broker(5.5, tmp_path / "broker", way) as running:
         truth: list[Truth] = []
         for part in range(3):
             truth += running.produce(mixed(300, part), linger=2, halt=part < 2)
