@@ -17,7 +17,7 @@ from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.requests import PullMessage
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.pull import Chunk, Hole, QueueEnded, QueueRange, pull
+from halfop.rocketmq.wire.pull import Chunk, Hole, QueueEnded, QueueRange, TopicHidden, pull
 from halfop.rocketmq.wire.remoting import Corrupt, RefusedByBroker, RemotingSettings, Unreachable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +158,20 @@ def test_a_topic_that_a_broker_does_not_know_is_looked_up_also_while_retention_t
         first[0] = 0
         with pytest.raises(RefusedByBroker, match="code 17"):
             pulled_from(address, QueueRange("t", 0, 5, 50))
+
+
+@pytest.mark.parametrize(("topic", "soon", "todo"), [(HALF_TOPIC, True, "own check"), (OP_TOPIC, False, "mqadmin")])
+def test_a_topic_that_an_old_broker_does_not_show(topic: str, soon: bool, todo: str) -> None:
+    """RocketMQ before 4.7 answers so about every queue's index."""
+
+    def answer(asked: Frame) -> Mapping[str, Any]:
+        if asked.code == 321:
+            return {"body": b'{"maxQueueIndex":0,"minQueueIndex":0}'}
+        return {"code": 17} if asked.code == 11 else {"offset": 50 if asked.code == 30 else 0}
+
+    with serving(answering(answer)) as address, pytest.raises(TopicHidden, match=f"shows {topic} .*{todo}") as raised:
+        pulled_from(address, QueueRange(topic, 0, 5, 50))
+    assert raised.value.transient == soon
 
 
 class Ending(Queue):

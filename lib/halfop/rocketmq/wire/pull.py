@@ -49,6 +49,19 @@ class QueueEnded(RemotingError):
         super().__init__(f"{address}: queue {asked.queue} of {asked.topic} ends at offset {at}, expected {asked.end}")
 
 
+class TopicHidden(RemotingError):
+    """A topic that is not in the broker's table, whose queues' index is not shown either.
+
+    RocketMQ before 4.7 encodes its answer about the index before it has filled it.
+    """
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.address, self.topic = address, topic
+        self.transient = topic == HALF_TOPIC
+        todo = "its own check adds it soon" if self.transient else "add it by mqadmin, as docs/landing.md shows"
+        super().__init__(f"{address}: RocketMQ before 4.7 shows {topic} only if its table of topics has it: {todo}")
+
+
 class Chunk(NamedTuple):
     """Whole commitlog records back to back in the order of their queue offsets, one for each of first..next - 1."""
 
@@ -221,6 +234,8 @@ class _Pulling:
     def _index(self, count: int) -> list[int]:
         """Physical offsets, from that of `done` on; none below the queue's first offset."""
         answer = self._remote.ask(QueryConsumeQueue(self._asked.topic, self._queue, self._done, count))
+        if answer.body and b'"queueData"' not in answer.body:
+            raise TopicHidden(self._remote.address, self._asked.topic)
         return self._remote.body(answer, "queueData", _places) if answer.body else []
 
     def _torn(self) -> Hole:
