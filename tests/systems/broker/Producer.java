@@ -10,8 +10,6 @@ import java.util.Queue;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ThreadLocalRandom;
 
-import org.apache.rocketmq.acl.common.AclClientRPCHook;
-import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
@@ -93,14 +91,21 @@ public final class Producer implements TransactionListener {
             .newInstance(null, group, credentials(), true, null);
     }
 
-    private static RPCHook credentials() {
+    /** By the classes' names, because 4.3 has none of them. */
+    private static RPCHook credentials() throws ReflectiveOperationException {
         String key = System.getProperty("accessKey");
-        return key == null ? null : new AclClientRPCHook(new SessionCredentials(key, System.getProperty("secretKey")));
+        if (key == null) {
+            return null;
+        }
+        Class<?> pair = Class.forName("org.apache.rocketmq.acl.common.SessionCredentials");
+        Object credentials = pair.getConstructor(String.class, String.class).newInstance(key, System.getProperty("secretKey"));
+        Class<?> hook = Class.forName("org.apache.rocketmq.acl.common.AclClientRPCHook");
+        return (RPCHook) hook.getConstructor(pair).newInstance(credentials);
     }
 
     /** The broker asks only producers that it knows, and one that sends nothing would not tell it of itself. */
     private static void register(TransactionMQProducer producer) throws Exception {
-        MQClientInstance client = producer.getDefaultMQProducerImpl().getMqClientFactory();
+        MQClientInstance client = producer.getDefaultMQProducerImpl().getmQClientFactory();
         for (int tries = 0; !client.getTopicRouteTable().containsKey("TBW102"); tries++) {
             if (tries == 100) {
                 throw new IllegalStateException("the name server knows no broker");

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes jars-5.5.lock, jars-5.lock and jars-4.lock from pom.xml, jars-proxy.lock from pom-proxy.xml (needs Maven, as the tests do not).
+# Makes jars-5.5.lock, jars-5.lock, jars-4.lock and jars-4.3.lock from pom.xml, jars-proxy.lock from pom-proxy.xml (needs Maven, as the tests do not).
 # Native parts are left out: Java's own I/O will do.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -21,4 +21,5 @@ for version in 5.3.3 4.9.7; do
     lock "${version%%.*}" "RocketMQ $version" pom.xml -Drocketmq.version=$version
 done
 lock 5.5 "RocketMQ 5.5.1" pom.xml -Drocketmq.version=5.5.0 -Dbroker.version=5.5.1
+lock 4.3 "RocketMQ 4.3.2" pom.xml -Drocketmq.version=4.3.2
 lock proxy "RocketMQ 5.5.0 with its proxy, mqadmin and gRPC client" pom-proxy.xml

@@ -1,4 +1,4 @@
-"""A real RocketMQ on loopback (5.5.1, 5.5.0, 5.3.3, 4.9.7) and a real producer: started by tests, killed when they end.
+"""A real RocketMQ on loopback (5.5.1, 5.5.0, 5.3.3, 4.9.7, 4.3.2) and a real producer, which tests start and kill.
 
 Its jars are fetched into .halfop/ on first use, as Delta's are. The fixtures `broker4` and `broker5` are shared by the
 whole session: use topics of your own there, and remember that half and op topic hold what other tests sent too.
@@ -224,7 +224,7 @@ def broker(
     jvm: Sequence[str] = (),
     files: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[RealBroker]:
-    """RocketMQ `version` (4, 5, 5.5, or "proxy": 5.5.0) over the empty folder `home`, with `settings` by its own names.
+    """RocketMQ `version` (4.3, 4, 5, 5.5, or "proxy": 5.5.0) over the empty folder `home`, `settings` by its own names.
 
     `files` are written below `home` first (RocketMQ's home is there: "conf/plain_acl.yml"); `jvm` are options for both.
     """

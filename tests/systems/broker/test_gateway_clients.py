@@ -1,4 +1,4 @@
-"""Real producers of both versions against a gateway, in the closed loop of landing, rules and questions."""
+"""Real producers of several versions against a gateway, in the closed loop of landing, rules and questions."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ accounts:
   - {accessKey: sender, secretKey: secret-of-sender, topicPerms: [orders=PUB]}
   - {accessKey: lander, secretKey: secret-of-lander, defaultTopicPerm: SUB}
 """
+ONE_PORT = "-Dcom.rocketmq.sendMessageWithVIPChannel=false"  # else clients before 4.5.1 send to the port - 2
 TLS_OF_CLIENTS = f"""tls.test.mode.enable=false
 tls.client.authServer=true
 tls.client.certPath={TLS}/client.pem
@@ -39,9 +40,9 @@ tls.client.trustCertPath={TLS}/ca.pem
 """
 
 
-@pytest.mark.parametrize("version", [4, 5, "proxy"])
+@pytest.mark.parametrize("version", [4.3, 4, 5, "proxy"])
 def test_transactions_end_as_their_producer_says(
-    warehouse: KernelWarehouse, tmp_path: Path, version: int | str
+    warehouse: KernelWarehouse, tmp_path: Path, version: float | str
 ) -> None:
     plans = [Plan("orders", answers) for answers in ("C", "R", "UC", "UR", "UUC") * 12]
     plans += [Plan("orders", "C", body=8192), Plan("orders", "UC", body=8192)]
@@ -49,7 +50,7 @@ def test_transactions_end_as_their_producer_says(
         gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
         ThreadPoolExecutor(1) as pool,
     ):
-        clients = RealClients(version, tmp_path, running.address)
+        clients = RealClients(version, tmp_path, running.address, [ONE_PORT])
         sending = pool.submit(clients.produce, plans, linger=60)
         follow(warehouse, running.address, [sending])
         truths = sending.result()

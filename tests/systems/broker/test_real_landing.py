@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,7 +18,7 @@ from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
-from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
@@ -31,6 +31,7 @@ from support.crash import ended, job, said_until
 from support.seeds import SEED
 
 from systems.broker.real_broker import Plan, RealBroker, Truth, broker
+from systems.broker.tools import MqAdmin
 
 LOG = logging.getLogger("halfop.test")
 MESSAGES = 2_000
@@ -49,9 +50,10 @@ def mixed(number: int, part: int = 0) -> list[Plan]:
     ]
 
 
-def reconciled(warehouse: KernelWarehouse) -> dict[str, Fate]:
+def reconciled(warehouse: KernelWarehouse, watch_for: timedelta = timedelta(days=7)) -> dict[str, Fate]:
     """The decisions by uniq_key, after one run."""
-    rules = RuleSettings(transaction_timeout=timedelta(seconds=1), transaction_check_interval=timedelta(seconds=1))
+    second = timedelta(seconds=1)
+    rules = RuleSettings(transaction_timeout=second, transaction_check_interval=second, watch_for=watch_for)
     settings = Settings(rules=rules, topics=TopicSettings(layout="single", decompress=False))
     summary = reconcile(warehouse, Request(settings, datetime.now(timezone.utc)))
     assert summary.status == 0, summary
@@ -90,6 +92,13 @@ def real_topics(warehouse: KernelWarehouse) -> set[str]:
     return {row["uniq_key"] for row in warehouse.read("final_messages").select("uniq_key").distinct().collect()}
 
 
+def reasons_of(warehouse: KernelWarehouse, keys: Collection[str]) -> set[str]:
+    """The reasons of the last decisions about these messages."""
+    decided = warehouse.read("decisions").where((F.col("decision") != "SUPERSEDED") & F.col("uniq_key").isin(*keys))
+    last = decided.groupBy("uniq_key").agg(F.max_by("reason", "run_id").alias("reason"))
+    return {row["reason"] for row in last.collect()}
+
+
 def from_store(warehouse: KernelWarehouse, running: RealBroker) -> None:
     land_store(warehouse, StoreRequest(str(running.store), "broker-a", NO_LAG), LOG)
 
@@ -112,6 +121,39 @@ def test_every_fate_is_what_the_producer_did(spark: SparkSession, tmp_path: Path
             assert real_topics(warehouse) == committed, land.__name__
             reasons = {row["reason"] for row in warehouse.read("rejected").select("reason").collect()}
             assert reasons <= {"REDUNDANT"}, "a broker that is busy ends some of them twice, always alike"
+
+
+def test_what_4_3_gives_up_is_discarded_by_watch_for(spark: SparkSession, tmp_path: Path) -> None:
+    """4.3 has no discard topic: its check passes a message that was asked about too often, and only logs it.
+
+    It shows op messages only after an operator has put their topic into its table of topics.
+    """
+    with broker(4.3, tmp_path / "broker", {"transactionCheckMax": 4}) as running:
+        truth = running.produce(mixed(300), linger=30)
+        silent = {each.uniq for each in truth if each.answers[-1] == "U"}
+        with closing(Broker(running.address, RemotingSettings())) as asked:
+            while asked.check_offset(HALF_TOPIC, 0) != asked.max_offset(HALF_TOPIC, 0):
+                time.sleep(0.1)
+            assert (len(silent) > 10, DISCARD_TOPIC in asked.topics()) == (True, False)
+        # the newest record comes a check interval after theirs
+        truth += running.produce([Plan("orders", "C", immunity=10, slow_ms=2_000)], linger=5)
+        request = BrokerRequest(RemotingSettings(), NO_LAG, namesrv=running.namesrv)
+        summary = land_broker(KernelWarehouse(spark, str(tmp_path / "live")), request, LOG)
+        assert (summary.status, summary.extra["transient"]) == (1, False)
+        assert f"shows {OP_TOPIC} only if its table of topics has it" in summary.extra["failed_brokers"]["broker-a"]
+        there = ("-t", OP_TOPIC, "-r", "1", "-w", "1", "-p", "4")
+        assert "success" in MqAdmin(tmp_path, running.namesrv)("updateTopic", "-b", running.address, *there)
+        for land in (from_store, live):
+            warehouse = KernelWarehouse(spark, str(tmp_path / land.__name__))
+            land(warehouse, running)
+            assert wrong(reconciled(warehouse), expected(truth)) == [], land.__name__
+            assert reasons_of(warehouse, silent) == {"BROKER_ASKS"}, land.__name__
+            assert real_topics(warehouse) == {each.uniq for each in truth if each.answers[-1] == "C"}, land.__name__
+
+            found = reconciled(warehouse, watch_for=timedelta(seconds=1))
+            discarded = {uniq: {("DISCARD", 0)} for uniq in silent}
+            assert wrong(found, expected(truth) | discarded) == [], land.__name__
+            assert reasons_of(warehouse, silent) == {"END_NOT_SEEN"}, land.__name__
 
 
 def test_a_killed_broker_s_final_messages_prove_its_commits(spark: SparkSession, tmp_path: Path) -> None:
@@ -195,8 +237,8 @@ def test_a_process_follows_a_broker_that_is_at_work(spark: SparkSession, tmp_pat
         assert keys.count() == 0
 
 
-@pytest.mark.parametrize("version", [5, 4])
-def test_a_broker_shows_its_time_and_role_and_finds_offsets_by_time(tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize("version", [5, 4, 4.3])
+def test_a_broker_shows_its_time_and_role_and_finds_offsets_by_time(tmp_path: Path, version: float) -> None:
     with broker(version, tmp_path / "broker") as running:
         begun = time.time()
         running.produce([Plan("orders", "C")] * 20, linger=5)
