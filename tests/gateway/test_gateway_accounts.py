@@ -11,7 +11,7 @@ from halfop.frame.errors import UsageError
 from halfop.gateway.account_files import read_accounts
 from halfop.gateway.core.accounts import CLUSTER, GET, GROUP, PUB, SUB, Account, Accounts
 from halfop.gateway.core.clients import Client
-from halfop.gateway.core.effects import AccountShown, Answer, Read
+from halfop.gateway.core.effects import AccountShown, Answer, Read, RefusedRequest
 from halfop.gateway.core.refusals import Refused
 from halfop.rocketmq.frames import Frame, Splitter
 from halfop.rocketmq.message import host_bytes
@@ -166,6 +166,28 @@ def test_a_message_is_shown_to_those_who_may_read_its_topic() -> None:
     for key, allowed in (("reader", True), ("all", False)):
         game.credentials = Credentials(key, "secret")
         assert is_allowed(game, game.client(), asked) is allowed
+
+
+@pytest.mark.parametrize(
+    ("key", "secret", "why"),
+    [
+        ("sender", "another", "access key 'sender': its signature does not match"),
+        ("lost", "y", "access key 'lost': its account is disabled"),
+        ("no\nbody", "y", r"access key 'no\nbody': there is no such account"),
+        ("", "", "it is not signed"),
+    ],
+)
+def test_why_a_signature_does_not_count_is_for_the_log_alone(tmp_path: Path, key: str, secret: str, why: str) -> None:
+    (tmp_path / "accounts").write_text(USERS + SENDER + "lost  y  Normal  disable\n")
+    game = Game()
+    game.core.accounts = read_accounts(str(tmp_path / "accounts"))
+    game.credentials = Credentials(key, secret) if key else None
+    answer = game.answer_to(game.asks(game.client(), send(TOPIC), b"body"))
+    assert answer is not None
+    assert (answer.code, answer.remark[:42]) == (AnswerCode.NO_PERMISSION, "no account of this gateway has signed the ")
+    (refused,) = game.effects
+    assert isinstance(refused, RefusedRequest)
+    assert refused.remark.startswith(why)
 
 
 def test_an_admin_is_shown_accounts_as_a_broker_shows_them() -> None:

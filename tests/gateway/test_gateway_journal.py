@@ -51,6 +51,20 @@ def test_a_refusal_is_one_line_that_says_what_of_whom_and_why(lines: Any) -> Non
     assert lines() == [f"refused: {expected}"]
 
 
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (38, "38 GET_CONSUMER_LIST_BY_GROUP"),
+        (200050, "200050 POP_MESSAGE"),
+        (105, "105 GET_ROUTEINFO_BY_TOPIC"),
+        (999, "999"),
+    ],
+)
+def test_a_request_that_is_not_served_has_its_name_if_rocketmq_gives_it_one(lines: Any, code: int, shown: str) -> None:
+    Refusals().put(refusal(code, 3), at(0))
+    assert lines()[0].startswith(f"refused: request {shown}, client c1: 3 ")
+
+
 def test_refusals_that_are_alike_are_counted_and_the_count_is_logged(lines: Any) -> None:
     refusals = Refusals()
     for n in range(150):
@@ -96,7 +110,7 @@ def test_a_gateway_says_whom_it_refused_and_audits_ends_and_administration(tmp_p
     accounts.write_text(ACCOUNTS)
     given = ("--set", f"gateway.acl_file={accounts}", "--set", f"gateway.audit_file={trail}", "--metrics", pages)
     with gateway(tmp_path / "gateway", *given) as running:
-        with pytest.raises(Refusal):
+        with pytest.raises(Refusal, match="no account of this gateway has signed the request"):
             Producer(running.address, "pg", nothing, Credentials("sender", "wrong"))
         with Producer(running.address, "pg", nothing, Credentials("sender", "secret-of-sender")) as producer:
             sent = producer.send("orders", b"x")
@@ -115,18 +129,18 @@ def test_a_gateway_says_whom_it_refused_and_audits_ends_and_administration(tmp_p
         assert running.stop() == 0
         log = running.log.read_text()
     assert "refused: request 34 HEART_BEAT, client 127.0.0.1:" in log
-    assert ": 16 no account of this gateway has signed the request" in log
+    assert ": 16 access key 'sender': its signature does not match" in log
     assert 'halfop_gateway_refusals_total{code="1",request="37"} 1.0' in metrics
     rows = [json.loads(line) for line in moved.read_text().splitlines()]
     assert [(row["what"], row["accepted"]) for row in rows] == [
         ("END_TRANSACTION", True),
         ("END_TRANSACTION", False),
-        ("25", False),
+        ("UPDATE_BROKER_CONFIG", False),
     ]
     taken, refused, administration = rows
     assert (taken["outcome"], taken["fate"], taken["topic"], taken["group"]) == ("COMMIT", "ENDED", "orders", "pg")
     assert (taken["uniq_key"], taken["account"]) == (sent.transaction_id, "sender")
     assert taken["client"].startswith("halfop-")
     assert (refused["code"], refused["remark"]) == (AnswerCode.SYSTEM_ERROR, "The transaction state table offset wrong")
-    assert administration["code"] == AnswerCode.NO_PERMISSION
+    assert (administration["code"], administration["remark"][:16]) == (AnswerCode.NO_PERMISSION, "it is not signed")
     assert [json.loads(line)["what"] for line in trail.read_text().splitlines()] == ["SIGHUP"]

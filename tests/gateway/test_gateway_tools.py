@@ -20,7 +20,7 @@ from halfop.rocketmq.message import Message
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode
 from halfop.rocketmq.properties import unpacked
 from halfop.rocketmq.record import chain
-from halfop.rocketmq.requests import GetBrokerRuntimeInfo, GetRouteinfo, Header, QueryMessage
+from halfop.rocketmq.requests import GetBrokerRuntimeInfo, GetRouteinfo, Header, QueryConsumeQueue, QueryMessage
 from halfop.rocketmq.tool_requests import (
     GetAllTopicList,
     GetConsumerConnectionList,
@@ -81,13 +81,24 @@ def test_topic_offsets_are_as_fastjson_writes_them(game: Game, producer: Client)
     key = f'{{"brokerName":"{BROKER.name}","queueId":0,"topic":"{HALF_TOPIC}"}}'
     value = '{"lastUpdateTimestamp":0,"maxOffset":1,"minOffset":0}'
     assert body.startswith(f'{{"offsetTable":{{{key}:{value}}},"topicPutTps":')
+    game.log.topics["new"] = Topic(4, 4)  # as --topics makes it
     assert answer(game, producer, GetTopicStatsInfo("new")).body.count(b"queueId") == 4
-    request = game.asks(producer, GetTopicStatsInfo("no topic"))
-    read = game.effects.pop()
-    assert isinstance(read, Read)
-    with pytest.raises(Refused, match=r"17 topic\[no topic\] not exist"):
-        read.read()
-    assert request.code == RequestCode.GET_TOPIC_STATS_INFO
+
+
+@pytest.mark.parametrize(
+    ("header", "refused"),
+    [
+        (GetTopicStatsInfo("new"), r"^17 topic\[new\] not exist$"),
+        (QueryConsumeQueue("new", 3, 0, 1), "^1 3@new is not exist!$"),
+    ],
+)
+def test_a_topic_that_nobody_has_made_is_none_though_it_would_be_served(
+    game: Game, producer: Client, header: Header, refused: str
+) -> None:
+    """With a broker's codes and remarks."""
+    assert answer(game, producer, GetRouteinfo("new")).code == AnswerCode.SUCCESS
+    with pytest.raises(Refused, match=refused):
+        answer(game, producer, header)
 
 
 def test_producers_by_group(game: Game) -> None:

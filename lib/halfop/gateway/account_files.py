@@ -24,12 +24,13 @@ def read_accounts(path: str) -> Accounts:
     """The accounts of a file. Raises UsageError if it is none of both."""
     try:
         text = Path(path).read_text("utf-8")
-        accounts = list(_printed(text) if re.search(_HEADS, text, re.MULTILINE) else _plain(text))
+        printed = re.search(_HEADS, text, re.MULTILINE)
+        accounts, disabled = _printed(text) if printed else (_plain(text), frozenset[str]())
     except OSError as error:
         raise UsageError(f"gateway.acl_file {path}: {error.strerror}; expected {_EXPECTED}") from error
     except (yaml.YAMLError, RecursionError, LookupError, TypeError, AttributeError, ValueError) as error:
         raise UsageError(f"gateway.acl_file {path}: {error}; expected {_EXPECTED}") from error
-    return Accounts({account.access_key: account for account in accounts})
+    return Accounts({account.access_key: account for account in accounts}, disabled)
 
 
 def _keep(known: dict[str, T], name: str, given: T) -> None:
@@ -99,8 +100,8 @@ _KINDS = (ANY, TOPIC, GROUP, CLUSTER, "NAMESPACE")
 _ALLOWS = {"ALLOW": True, "DENY": False}
 
 
-def _printed(text: str) -> Iterator[Account]:
-    """The accounts of users that are not disabled."""
+def _printed(text: str) -> tuple[list[Account], frozenset[str]]:
+    """The accounts of users that are not disabled, and the names of those that are."""
     users, entries = dict[str, list[str]](), dict[str, list[Entry]]()
     for head, cells in _rows(text):
         if head == _USER:
@@ -109,10 +110,13 @@ def _printed(text: str) -> Iterator[Account]:
             entries.setdefault(cells[0], []).append(_entry(*cells[1:]))
     if without := entries.keys() - {f"User:{name}" for name in users}:
         raise ValueError(f"{min(without)} has entries, but is no user here: add what listUser prints")
-    for name, secret, kind, status in users.values():
-        if status.lower() != "disable":
-            own = ordered(entries.get(f"User:{name}", ()))
-            yield Account(name, secret.encode(), own, kind.lower() == "super")
+    disabled = frozenset(name for name, _, _, status in users.values() if status.lower() == "disable")
+    accounts = [
+        Account(name, secret.encode(), ordered(entries.get(f"User:{name}", ())), kind.lower() == "super")
+        for name, secret, kind, _ in users.values()
+        if name not in disabled
+    ]
+    return accounts, disabled
 
 
 def _rows(text: str) -> Iterator[tuple[list[str], list[str]]]:

@@ -16,12 +16,11 @@ from halfop.frame.errors import UsageError
 from halfop.gateway.core.clients import Client
 from halfop.gateway.core.effects import AccountShown, EndTaken, Instant, RefusedRequest
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import RequestCode
+from halfop.rocketmq.names import REQUEST_NAMES, RequestCode
 
 _EVERY = 10.0  # seconds
 _MOST_KINDS = 100  # of refusals within that time; all others are one kind
 _LONGEST = 200  # characters of what a client has sent
-_NAMES = {int(code): code.name for code in RequestCode}
 _OTHERS = (-1, -1)
 _log = logging.getLogger("halfop.gateway")
 
@@ -127,12 +126,12 @@ def _opened(path: str | None) -> FileIO | None:
 
 
 def _name(code: int) -> str:
-    return _NAMES.get(code, str(code))
+    return REQUEST_NAMES.get(code, str(code))
 
 
 def _line(refused: RefusedRequest) -> str:
     code = refused.request.code
-    name = f"{code} {_NAMES[code]}" if code in _NAMES else str(code)
+    name = f"{code} {REQUEST_NAMES.get(code, '')}".strip()
     of = "".join(
         f", {what} {value}" for what, value in (_named(refused.request) | _by(refused.client)).items() if value
     )

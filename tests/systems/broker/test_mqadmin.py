@@ -68,6 +68,7 @@ def test_topics_and_their_offsets(operated: Operated) -> None:
         queues = [row for row in rows if row and row[0] == NAME]
         assert sum(int(row[3]) for row in queues) == ends
         assert all(int(row[2]) > 0 for row in queues), "files were removed"
+    assert "CODE: 17  DESC: topic[nobody] not exist" in operated.mqadmin("topicStatus", "-t", "nobody")
 
 
 def test_producers_and_rates(operated: Operated) -> None:

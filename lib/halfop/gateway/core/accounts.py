@@ -132,19 +132,28 @@ def check_may(account: Account | None, name: str, *actions: str, kind: str = TOP
 
 @dataclass(frozen=True)
 class Accounts:
-    """All accounts by access key."""
+    """All accounts by access key, and the names of those that are disabled."""
 
     known: Mapping[str, Account]
+    disabled: frozenset[str] = frozenset()
 
     def of(self, request: Frame, address: bytes) -> Account:
         """The account that has signed the request of a client of the address. Raises Refused if none has."""
         fields = request.fields
-        account = self.known.get(fields.get(_ACCESS_KEY, ""))
+        key = fields.get(_ACCESS_KEY, "")
+        account = self.known.get(key)
         secret = account.secret if account else b"no account"  # as much work for an unknown key
         expected = signature(secret, fields, request.body, request.version).encode()
         if not hmac.compare_digest(expected, fields.get(_SIGNATURE, "").encode()) or account is None:
-            raise Refused(AnswerCode.NO_PERMISSION, _UNKNOWN)
+            raise Refused(AnswerCode.NO_PERMISSION, _UNKNOWN, self._why_not(key))
         return account.seen_from(address)
+
+    def _why_not(self, key: str) -> str:
+        """Returns why what is signed with the key does not count, for the log: who guesses keys must not know it."""
+        if key in self.known:
+            return f"access key {key!r}: its signature does not match, so the client has another secret"
+        unknown = "its account is disabled" if key in self.disabled else "there is no such account"
+        return f"access key {key[:100]!r}: {unknown}" if key else "it is not signed: the client has no access key"
 
 
 def account_shown(accounts: Accounts | None, admin: Account | None, request: Frame) -> tuple[str, bytes]:

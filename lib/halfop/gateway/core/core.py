@@ -125,7 +125,7 @@ class Core:
     def _told(self, client: Client, request: Frame, error: Refused) -> RefusedRequest:
         self.counts.refuse(request.code, error.code)
         is_audited = request.code in _AUDITED or request.code not in self._handlers
-        return RefusedRequest(client, request, error.code, error.remark, is_audited)
+        return RefusedRequest(client, request, error.code, error.why, is_audited)
 
     def half_stored(self, appended: AppendHalf, half: Half, now: Instant) -> Effects:
         """Takes the place that a half message got in the log."""

@@ -150,6 +150,8 @@ class Reads:
         asked = header_of(r.QueryConsumeQueue, request)
         topic, queue = asked.topic, asked.queue_id
         check_may(account, topic, GET)
+        if topic not in self._log.topics:
+            raise Refused(AnswerCode.SYSTEM_ERROR, f"{queue}@{topic} is not exist!")  # as a broker says it
         found = self._log.units(topic, queue, asked.index, min(max(asked.count, 0), _MOST_UNITS))
         there = self._log.offsets(topic, queue)
         units = [{"physicOffset": u.physical, "physicSize": u.size, "tagsCode": u.tags} for u in found]

@@ -8,10 +8,13 @@ from halfop.rocketmq.requests import BadHeader, H
 
 
 class Refused(Exception):
-    """A request that is answered with an error, as a broker answers it: the code and the remark."""
+    """A request that is answered with an error, as a broker answers it: the code and the remark.
 
-    def __init__(self, code: int, remark: str) -> None:
-        self.code, self.remark = code, remark
+    `why` stands in the log instead of the remark, if the client is not to know it.
+    """
+
+    def __init__(self, code: int, remark: str, why: str | None = None) -> None:
+        self.code, self.remark, self.why = code, remark, why or remark
         super().__init__(f"{code} {remark}")
 
 
