@@ -87,6 +87,14 @@ def test_a_jobs_error_is_its_exit_status(tmp_path: Path) -> None:
     assert json.loads(told.stdout.splitlines()[-1])["status"] == 2
 
 
+def test_a_relative_path_is_of_the_callers_folder(link: Path, tmp_path: Path) -> None:
+    (tmp_path / "orders.jsonl").touch()
+    planned = ("end", "--where", "true", "--rollback", "--plan", "orders.jsonl")
+    told = called(*planned, "--warehouse", str(tmp_path / "w"), script=link, cwd=tmp_path)
+    assert told.returncode == 2
+    assert "--plan orders.jsonl: there is a file already" in told.stderr
+
+
 def test_the_tests_say_how_they_are_called() -> None:
     told = subprocess.run(
         [str(ROOT / "tests" / "run"), "--help"], capture_output=True, text=True, check=False, timeout=60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -229,6 +230,10 @@ def test_what_landed_of_another_log_removes_nothing_until_a_new_life_has_landed(
     landed_as(tmp_path, "gw", dict.fromkeys(landed, 100))
     with upkeep_of(gateway, tmp_path) as turns:
         wait_until(lambda: "--accept-rewind" in caplog.text)
+        warned = (
+            "old files: messages have landed under .* no landing takes them .* another store .* once: .* new life; "
+        )
+        assert re.search(warned, caplog.text), "what will happen, and both ways out"
         ended(gateway, 60, 60)  # it has as many now
         assert not gateway.log.is_before(dict.fromkeys(landed, 100))
         looked = len(turns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -169,6 +170,25 @@ def test_a_corrupt_place_is_refused_and_what_came_before_stays(warehouse: Kernel
     w.patch(path, position, original)
     land(warehouse, store)
     assert counts(warehouse) == dict(zip(TABLES, (40, 20, 0, 40), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (None, "no consume queues: .* copy its folder consumequeue as well"),
+        ("consumequeue_rocksdb/CURRENT", "in RocksDB, .* While the broker runs, land broker goes by them"),
+    ],
+)
+def test_a_log_that_is_checked_alone_is_said_with_the_way_out(
+    warehouse: KernelWarehouse, tmp_path: Path, file: str | None, said: str
+) -> None:
+    store = w.Store(tmp_path / "store", queues=False)
+    store.append(w.half(0))
+    if file:
+        (store.root / file).parent.mkdir()
+        (store.root / file).touch()
+    (note,) = land(warehouse, store).notes
+    assert re.search(said, note)
 
 
 def test_skipping_loses_a_range_and_repair_finds_it(warehouse: KernelWarehouse, store: w.Store) -> None:

@@ -28,8 +28,10 @@ _MOST_ROWS = 200_000
 _log = logging.getLogger("halfop.gateway")
 _MILLISECOND = timedelta(milliseconds=1)
 _ANOTHER_LOG = (
-    "messages have landed under this gateway's name that its log does not have: none are removed. If the store was put "
-    "back or made again, land … --accept-rewind lands it as a new life"
+    "messages have landed under this gateway's name that its log does not have: its store is new, or was put back. New "
+    "messages are stored, but no landing takes them (status 3), so nobody is asked about them, and no file is removed. "
+    "If another store has what landed, stop this gateway, and start it with that --store, or with a new --store and "
+    "--name. If that store is lost, call land broker … --accept-rewind once: this log lands as a new life"
 )
 
 
@@ -117,7 +119,8 @@ class Upkeep:
             self._failing.discard(what)
         except Exception as error:
             level = logging.DEBUG if what in self._failing else logging.WARNING
-            _log.log(level, "%s: %s: %s; tried again", what, type(error).__name__, str(error)[:500])
+            kind = "" if isinstance(error, HalfopError) else f"{type(error).__name__}: "
+            _log.log(level, "%s: %s%s; tried again", what, kind, str(error)[:500])
             self._failing.add(what)
 
     async def _away(self, work: Callable[[], T]) -> T:

@@ -25,6 +25,15 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import SPARK_ERRORS
 from halfop.warehouse.tables import Warehouse
 
+_WITHOUT = "its commit log was checked without them"
+_IN_ROCKSDB = (
+    f"the store has its consume queues in RocksDB, which halfop does not read: {_WITHOUT}. While the broker runs, land "
+    "broker goes by them"
+)
+_NO_QUEUES = (
+    f"the store has no consume queues: {_WITHOUT}. To check with them, too, copy its folder consumequeue as well"
+)
+
 
 def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger) -> Summary:
     """Lands what is new in a store. If it is corrupt, lands what comes before that and raises InputRefused."""
@@ -141,12 +150,7 @@ def _summarize(landing: StoreLanding, part: NewPart, summary: Summary, log: logg
 def _notes(found: StoreLayout, skipped: Sequence[object]) -> list[str]:
     notes = [f"skipped: {fault}" for fault in skipped]
     if not found.cross_checked:
-        lacks = (
-            "the store has its consume queues in RocksDB"
-            if found.in_rocksdb
-            else "the store has no consumequeue folder"
-        )
-        notes.append(f"{lacks}, so its commit log was checked by itself alone")
+        notes.append(_IN_ROCKSDB if found.in_rocksdb else _NO_QUEUES)
     if found.queue_ahead:
         notes.append(f"{found.queue_ahead} consume queue units are ahead of the log; they land with a later copy")
     if found.torn:
