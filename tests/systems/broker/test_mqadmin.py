@@ -82,6 +82,9 @@ def test_producers_and_rates(operated: Operated) -> None:
     assert found
     assert float(found[1]) > 0
     assert re.search(rf"halfop +{NAME} +0 +{operated.running.address} +halfop gateway", operated.mqadmin("clusterList"))
+    assert f"brokerName = {NAME}" in re.sub(
+        " +", " ", operated.mqadmin("getBrokerConfig", "-b", operated.running.address)
+    )
 
 
 @pytest.mark.parametrize(("plan", "flag", "outcome"), [("C", 8, None), ("R", 12, "ROLLBACK"), ("U", 4, "OPEN")])
@@ -101,6 +104,8 @@ def test_messages_by_key_and_by_id(operated: Operated) -> None:
     shown = operated.mqadmin("queryMsgById", "-t", "orders", "-i", operated.id_at(int(place[1])))
     assert f"UNIQ_KEY={operated.truths['U'].uniq}" in shown
     assert f"UNIQ_KEY={uniq(REMOVED - 1)}" in by_unique_key(operated, uniq(REMOVED - 1))
+    half = "-t", HALF_TOPIC, "-b", NAME, "-i", "0", "-o", str(operated.truths["U"].half_offset)
+    assert f"UNIQ_KEY={operated.truths['U'].uniq}" in operated.mqadmin("queryMsgByOffset", *half)
 
 
 def by_unique_key(operated: Operated, key: str) -> str:
