@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 import time
+from collections.abc import Collection
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from halfop.frame.cli import main
 from halfop.gateway.producer import Producer, Refusal
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, TRACE_TOPIC, AnswerCode, RequestCode
 from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings, Tls
@@ -30,14 +31,14 @@ TLS = DATA / "tls"
 OTHERS = {"queueDatas": [{"brokerName": "broker-a", "perm": 6}], "brokerDatas": []}
 
 
-def name_server(asked: list[Frame]) -> object:
-    """A name server that knows one topic of another broker's, and keeps what it is asked."""
+def name_server(asked: list[Frame], theirs: Collection[str] = ("theirs",)) -> object:
+    """A name server that knows topics of another broker's, and keeps what it is asked."""
 
     def answer(each: Frame) -> bytes | dict[str, object]:
         asked.append(each)
         if each.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return {}
-        if each.fields["topic"] == "theirs":
+        if each.fields["topic"] in theirs:
             return json.dumps(OTHERS).encode()
         return {"code": AnswerCode.TOPIC_NOT_EXIST, "remark": "no route of it"}
 
@@ -45,8 +46,8 @@ def name_server(asked: list[Frame]) -> object:
 
 
 def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> None:
-    asked: list[Frame] = []
-    with serving(name_server(asked)) as address:  # type: ignore[arg-type]
+    asked, theirs_are = list[Frame](), ["theirs"]
+    with serving(name_server(asked, theirs_are)) as address:  # type: ignore[arg-type]
         options = ("--namesrv", address, "--topics", "mine,too", "--set", "gateway.register_every=100ms")
         with gateway(tmp_path, *options) as running, Producer(running.address, "group", nothing) as producer:
             mine = json.loads(producer.ask(GetRouteinfo("mine")).body)
@@ -55,6 +56,10 @@ def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> Non
             assert json.loads(theirs.body) == OTHERS
             with pytest.raises(Refusal, match="no route of it"):
                 producer.ask(GetRouteinfo("nobodys"))
+            traces = json.loads(producer.ask(GetRouteinfo(TRACE_TOPIC)).body)
+            assert traces["brokerDatas"][0]["brokerName"] == NAME, "it takes them where no broker does"
+            theirs_are.append(TRACE_TOPIC)
+            assert json.loads(producer.ask(GetRouteinfo(TRACE_TOPIC)).body) == OTHERS
             with pytest.raises(Refusal) as refused:
                 producer.send("theirs", b"x")
             assert refused.value.code == AnswerCode.TOPIC_NOT_EXIST

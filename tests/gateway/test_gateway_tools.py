@@ -90,6 +90,7 @@ def test_topic_offsets_are_as_fastjson_writes_them(game: Game, producer: Client)
     [
         (GetTopicStatsInfo("new"), r"^17 topic\[new\] not exist$"),
         (QueryConsumeQueue("new", 3, 0, 1), "^1 3@new is not exist!$"),
+        (QueryConsumeQueue(HALF_TOPIC, 99, 0, 1), f"^1 99@{HALF_TOPIC} is not exist!$"),
     ],
 )
 def test_a_topic_that_nobody_has_made_is_none_though_it_would_be_served(

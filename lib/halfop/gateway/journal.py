@@ -16,12 +16,12 @@ from halfop.frame.errors import UsageError
 from halfop.gateway.core.clients import Client
 from halfop.gateway.core.effects import AccountShown, EndTaken, Instant, RefusedRequest
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import REQUEST_NAMES, RequestCode
+from halfop.rocketmq.names import REQUEST_NAMES, AnswerCode, RequestCode
 
 _EVERY = 10.0  # seconds
 _MOST_KINDS = 100  # of refusals within that time; all others are one kind
 _LONGEST = 200  # characters of what a client has sent
-_OTHERS = (-1, -1)
+_OTHERS = (-1, -1, "")
 _log = logging.getLogger("halfop.gateway")
 
 
@@ -36,11 +36,12 @@ class Refusals:
     """The log's lines about refused requests."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[int, int], _Kind] = {}
+        self._kinds: dict[tuple[int, int, str], _Kind] = {}
 
     def put(self, refused: RefusedRequest, now: Instant) -> None:
         """Logs a refusal, or counts it if one of its kind was logged a short time ago."""
-        key = (refused.request.code, refused.code)
+        by_why = refused.remark if refused.code == AnswerCode.NO_PERMISSION else ""
+        key = (refused.request.code, refused.code, by_why)
         if key not in self._kinds and len(self._kinds) >= _MOST_KINDS:
             key = _OTHERS
         known = self._kinds.get(key)
@@ -79,7 +80,7 @@ class Trail:
     def refused(self, refused: RefusedRequest, at: datetime) -> None:
         """Writes that an END_TRANSACTION or an administration was refused."""
         about = {"accepted": False, "code": int(refused.code), "remark": refused.remark[:_LONGEST]}
-        self._write(_name(refused.request.code), at, about | _named(refused.request) | _by(refused.client))
+        self._write(_name(refused.request.code), at, about | _of(refused))
 
     def shown(self, shown: AccountShown, at: datetime) -> None:
         """Writes that a client was shown an account."""
@@ -132,9 +133,7 @@ def _name(code: int) -> str:
 def _line(refused: RefusedRequest) -> str:
     code = refused.request.code
     name = f"{code} {REQUEST_NAMES.get(code, '')}".strip()
-    of = "".join(
-        f", {what} {value}" for what, value in (_named(refused.request) | _by(refused.client)).items() if value
-    )
+    of = "".join(f", {what} {value}" for what, value in _of(refused).items() if value)
     return f"request {name}{of}: {refused.code} {refused.remark.strip()[:_LONGEST]}"
 
 
@@ -149,3 +148,7 @@ def _named(request: Frame) -> dict[str, object]:
 
 def _by(client: Client) -> dict[str, object]:
     return {"client": client.name, "account": client.account.access_key if client.account else None}
+
+
+def _of(refused: RefusedRequest) -> dict[str, object]:
+    return _named(refused.request) | {"client": refused.client.name, "account": refused.account}

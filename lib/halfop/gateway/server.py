@@ -175,7 +175,7 @@ class Server:
 
     def _find_route(self, effect: FindRoute) -> None:
         if self._upstream is None:
-            self._refuse(effect.client, effect.request, no_route(effect.topic))
+            self._own_route(effect, no_route(effect.topic))
         elif len(self._routes) >= _MOST_ROUTES:
             error = Refused(AnswerCode.SYSTEM_BUSY, "[OVERLOAD]too many routes are being asked for")
             self._refuse(effect.client, effect.request, error)
@@ -185,12 +185,21 @@ class Server:
             task.add_done_callback(self._routes.discard)
 
     async def _found_route(self, upstream: Upstream, effect: FindRoute) -> None:
-        client, request, topic = effect
+        client, request, topic, own = effect
         try:
             found = await upstream.route(topic)
-            self._send(client, request.answer(found.code, found.fields, found.remark, found.body))
         except TransientError as error:
-            self._refuse(client, request, Refused(AnswerCode.SYSTEM_ERROR, str(error)))
+            self._own_route(effect, Refused(AnswerCode.SYSTEM_ERROR, str(error)))
+            return
+        if own and found.code == AnswerCode.TOPIC_NOT_EXIST:
+            found = Frame(AnswerCode.SUCCESS, body=own)
+        self._send(client, request.answer(found.code, found.fields, found.remark, found.body))
+
+    def _own_route(self, effect: FindRoute, error: Refused) -> None:
+        if effect.own:
+            self._send(effect.client, effect.request.answer(AnswerCode.SUCCESS, body=effect.own))
+        else:
+            self._refuse(effect.client, effect.request, error)
 
     def finish(self) -> None:
         """Closes all connections once their answers are sent."""

@@ -30,8 +30,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 _ANOTHER_LOG = (
     "messages have landed under this gateway's name that its log does not have: its store is new, or was put back. New "
     "messages are stored, but no landing takes them (status 3), so nobody is asked about them, and no file is removed. "
-    "If another store has what landed, stop this gateway, and start it with that --store, or with a new --store and "
-    "--name. If that store is lost, call land broker … --accept-rewind once: this log lands as a new life"
+    "If another store has what landed, start with that, and land this one by land store … --broker-name OTHER. If it "
+    "is lost, call land broker … --accept-rewind once: this log lands as a new life"
 )
 
 

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from halfop.gateway.producer import Producer, Refusal
+from halfop.rocketmq.tool_requests import GetProducerConnectionList
 from halfop.warehouse.kernel import KernelWarehouse
-from support.gateway.clients import free, page
+from support.gateway.clients import free, nothing, page
 from support.gateway.gateways import gateway
 
 from systems.broker.followed import delivered, follow, options
@@ -32,6 +34,14 @@ def asked_clients(warehouse: KernelWarehouse) -> dict[int, set[str]]:
     return found
 
 
+def group(onlooker: Producer) -> bytes:
+    """The clients of the group, as mqadmin's producerConnection is told of them."""
+    try:
+        return onlooker.ask(GetProducerConnectionList("producers")).body
+    except Refusal:  # none of them is there
+        return b""
+
+
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("version", [4, 5, "proxy"])
 def test_the_producer_that_sent_it_is_asked(
@@ -51,6 +61,9 @@ def test_the_producer_that_sent_it_is_asked(
         again, gone = (clients(name)(PLANS, halt=True) for name in ("again", "gone"))
         stays = pool.submit(clients("stays"), PLANS, linger=40, expect=1000)
         back = pool.submit(clients("again"), [], linger=40, expect=1000)
+        with Producer(running.address, "onlooker", nothing) as onlooker:
+            while b"stays" not in (there := group(onlooker)) or b"again" not in there:
+                assert not stays.done(), there
         follow(warehouse, running.address, [stays, back])
         sent = {"stays": {each.half_offset for each in stays.result() if each.half_offset >= 0}}
     sent |= {"again": {each.half_offset for each in again}, "gone": {each.half_offset for each in gone}}

@@ -15,7 +15,7 @@ from ipaddress import IPv4Network, IPv6Network
 
 import orjson
 
-from halfop.gateway.core.refusals import Refused
+from halfop.gateway.core.refusals import NotSigned, Refused
 from halfop.rocketmq.frames import Frame, signature
 from halfop.rocketmq.names import AnswerCode, RequestCode
 
@@ -145,15 +145,18 @@ class Accounts:
         secret = account.secret if account else b"no account"  # as much work for an unknown key
         expected = signature(secret, fields, request.body, request.version).encode()
         if not hmac.compare_digest(expected, fields.get(_SIGNATURE, "").encode()) or account is None:
-            raise Refused(AnswerCode.NO_PERMISSION, _UNKNOWN, self._why_not(key))
+            raise NotSigned(_UNKNOWN, self._why_not(key, _SIGNATURE in fields))
         return account.seen_from(address)
 
-    def _why_not(self, key: str) -> str:
+    def _why_not(self, key: str, is_signed: bool) -> str:
         """Returns why what is signed with the key does not count, for the log: who guesses keys must not know it."""
-        if key in self.known:
-            return f"access key {key!r}: its signature does not match, so the client has another secret"
-        unknown = "its account is disabled" if key in self.disabled else "there is no such account"
-        return f"access key {key[:100]!r}: {unknown}" if key else "it is not signed: the client has no access key"
+        if not key or not is_signed:
+            why = "it is not signed"
+        elif key in self.known:
+            why = "its signature does not match: its secret is another, or it was changed on the way"
+        else:
+            why = "its account is disabled" if key in self.disabled else "there is no such account"
+        return f"{why}; access key {key!r}" if key else why
 
 
 def account_shown(accounts: Accounts | None, admin: Account | None, request: Frame) -> tuple[str, bytes]:

@@ -36,7 +36,7 @@ from halfop.gateway.core.lookups import Lookups
 from halfop.gateway.core.messages import Ended, Half, Topic
 from halfop.gateway.core.questions import Manner, Questions
 from halfop.gateway.core.reads import Description
-from halfop.gateway.core.refusals import Refused, header_of
+from halfop.gateway.core.refusals import NotSigned, Refused, header_of
 from halfop.gateway.core.transactions import (
     Answers,
     Terms,
@@ -125,7 +125,8 @@ class Core:
     def _told(self, client: Client, request: Frame, error: Refused) -> RefusedRequest:
         self.counts.refuse(request.code, error.code)
         is_audited = request.code in _AUDITED or request.code not in self._handlers
-        return RefusedRequest(client, request, error.code, error.why, is_audited)
+        account = None if isinstance(error, NotSigned) or client.account is None else client.account.access_key
+        return RefusedRequest(client, request, error.code, error.why, is_audited, account)
 
     def half_stored(self, appended: AppendHalf, half: Half, now: Instant) -> Effects:
         """Takes the place that a half message got in the log."""

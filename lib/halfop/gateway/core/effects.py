@@ -199,13 +199,17 @@ class Note(NamedTuple):
 
 
 class RefusedRequest(NamedTuple):
-    """Logs that a request was refused. `is_audited`: it was an END_TRANSACTION, or administration."""
+    """Logs that a request was refused. `is_audited`: it was an END_TRANSACTION, or administration.
+
+    `account`: the access key of the one that has signed it.
+    """
 
     client: Client
     request: Frame
     code: int
     remark: str
     is_audited: bool
+    account: str | None
 
 
 class EndTaken(NamedTuple):
@@ -239,11 +243,12 @@ class Read(NamedTuple):
 
 
 class FindRoute(NamedTuple):
-    """Answers the request with the route that name servers have of a topic."""
+    """Answers the request with the route that name servers have of a topic, or else with `own`."""
 
     client: Client
     request: Frame
     topic: str
+    own: bytes | None
 
 
 Seldom = AddTopic | Note | RefusedRequest | EndTaken | AccountShown | Read | FindRoute

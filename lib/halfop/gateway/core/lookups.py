@@ -15,7 +15,7 @@ from halfop.gateway.core.reads import Description, Reads, cluster_info, route_of
 from halfop.gateway.core.refusals import header_of
 from halfop.gateway.core.transactions import Terms, answer
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import AnswerCode, RequestCode
+from halfop.rocketmq.names import TRACE_TOPIC, AnswerCode, RequestCode
 from halfop.rocketmq.requests import GetRouteinfo, GetTopicConfig, PullMessage
 
 _LONGEST_PULL = 20.0  # seconds that a pull waits; clients give up after 30
@@ -74,6 +74,6 @@ class Lookups:
     def _route(self, client: Client, request: Frame, now: Instant) -> Effects:
         topic = header_of(GetRouteinfo, request).topic
         body = route_of(topic, self._broker, self._terms)
-        if body is None:
-            return (FindRoute(client, request, topic),)
+        if body is None or topic == TRACE_TOPIC:  # other brokers may keep traces
+            return (FindRoute(client, request, topic, body),)
         return answer(client, request, request.answer(AnswerCode.SUCCESS, body=body))

@@ -150,7 +150,8 @@ class Reads:
         asked = header_of(r.QueryConsumeQueue, request)
         topic, queue = asked.topic, asked.queue_id
         check_may(account, topic, GET)
-        if topic not in self._log.topics:
+        known = self._log.topics.get(topic)
+        if known is None or not 0 <= queue < max(known.read_queues, known.write_queues):
             raise Refused(AnswerCode.SYSTEM_ERROR, f"{queue}@{topic} is not exist!")  # as a broker says it
         found = self._log.units(topic, queue, asked.index, min(max(asked.count, 0), _MOST_UNITS))
         there = self._log.offsets(topic, queue)
@@ -225,7 +226,7 @@ def topic_of(topic: str, terms: Terms) -> Topic | None:
 def _is_served(topic: str, terms: Terms) -> bool:
     if terms.topics is None and topic == DEFAULT_TOPIC:
         return True
-    if topic == TRACE_TOPIC:  # Go's client needs its route
+    if topic == TRACE_TOPIC:  # whose route Go's client needs
         return terms.traces
     try:
         check_topic(topic, terms)

@@ -10,12 +10,20 @@ from halfop.rocketmq.requests import BadHeader, H
 class Refused(Exception):
     """A request that is answered with an error, as a broker answers it: the code and the remark.
 
-    `why` stands in the log instead of the remark, if the client is not to know it.
+    `why` stands in the log instead of the remark.
     """
 
-    def __init__(self, code: int, remark: str, why: str | None = None) -> None:
-        self.code, self.remark, self.why = code, remark, why or remark
+    def __init__(self, code: int, remark: str) -> None:
+        self.code, self.remark, self.why = code, remark, remark
         super().__init__(f"{code} {remark}")
+
+
+class NotSigned(Refused):
+    """A request that no account has signed; its client is not to know why."""
+
+    def __init__(self, remark: str, why: str) -> None:
+        super().__init__(AnswerCode.NO_PERMISSION, remark)
+        self.why = why
 
 
 def header_of(kind: type[H], request: Frame) -> H:
