@@ -185,6 +185,13 @@ def test_times_are_instants_whatever_the_session_s_zone(decided: halfop.Halfop) 
     assert [row["born"] for row in landed] == [T0]
 
 
+def test_tables_are_made_alike_whatever_the_session_s_type_of_times(decided: halfop.Halfop, tmp_path: Path) -> None:
+    for name in ("half_messages", "decisions", "runs"):
+        types = decided.spark.read.format("delta").load(f"{tmp_path}/warehouse/{name}").schema
+        assert "TimestampNTZType" not in str(types)
+        assert "TimestampType" in str(types)
+
+
 # ---- errors ----
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import halfop
 import pytest
 from halfop.frame.errors import UsageError
-from halfop.warehouse.session import own_settings
+from halfop.warehouse.local_spark import own_settings
 from pyspark.sql import SparkSession
 
 FOLDER = f"spark-{os.getuid()}"

@@ -13,6 +13,8 @@ THEIRS = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.shuffle.partitions": "3",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.files.ignoreCorruptFiles": "true",
 }
 
 

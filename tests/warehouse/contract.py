@@ -119,6 +119,16 @@ class WarehouseContract(StoreContract):
         assert (again.marker(_HALVES, "tests"), again.marker(_HALVES, "another")) == (1, -1)
         assert self.offsets(again) == dict.fromkeys(range(_COMMITS), 1)
 
+    def test_a_version_from_before_removed_files_are_kept_can_be_read(self, warehouse: Warehouse, way: None) -> None:
+        """Delta refuses it by the time alone."""
+        first = self.land(warehouse, 1, 2)
+        set_it = "SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 hours')"
+        warehouse.spark.sql(f"ALTER TABLE {delta_table(warehouse.path(_HALVES))} {set_it}")
+        self.land(warehouse, 3)
+        again = self.fresh(warehouse)
+        assert again.keeps(_HALVES, first)
+        assert self.offsets(again, first) == {1: 1, 2: 1}
+
     def fresh(self, warehouse: Warehouse) -> Warehouse:
         """The warehouse as a process that starts finds it."""
         return type(warehouse)(warehouse.spark, warehouse.root)

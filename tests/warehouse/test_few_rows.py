@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.reading import Limits
 from halfop.warehouse.rows import Stage, frame_of
 from halfop.warehouse.schema import table
-from halfop.warehouse.session import few_rows_settings, session_settings
+from halfop.warehouse.session import HeldSettings, few_rows_settings, session_settings
 from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.where import between, equal, is_null
 from model import fleet as f
@@ -440,3 +441,25 @@ def test_rows_of_one_run_are_found_by_their_file(warehouse: KernelWarehouse) -> 
     for run_id in (1, 2, 3):
         warehouse.commit("runs", [{"run_id": run_id, "event": "OPENED"}], Marker("tests", run_id))
     assert warehouse.select("runs", where=equal("run_id", 2)).files == 1
+
+
+def test_a_session_gets_its_own_settings_back_though_one_fails() -> None:
+    own = {"a": "1", "b": "2", "c": "3"}
+    session = Mock()
+    session.conf.get.side_effect = own.get
+    failing = set[str]()
+
+    def put(key: str, value: str) -> None:
+        if key in failing:
+            raise ConnectionError(key)
+        own[key] = value
+
+    session.conf.set.side_effect = put
+    settings = HeldSettings(session)
+    with pytest.raises(ConnectionError), settings.held(dict.fromkeys("abc", "9")):
+        failing.add("b")
+    assert own == {"a": "1", "b": "9", "c": "3"}
+    failing.clear()
+    with settings.held({"b": "8"}):
+        pass
+    assert own == {"a": "1", "b": "2", "c": "3"}

@@ -71,12 +71,16 @@ class Catalog:
         failed: dict[str, Exception] = {
             f"{schema}.{name}": _NameTaken(place)
             for name, place in known.items()
-            if _place(place) != _place(self._warehouse.uri(wanted[name].directory))
+            if not self._is_at(wanted[name].directory, place)
         }
         for name in sorted(wanted.keys() - known.keys()):
             if problem := self._create(f"{schema}.{name}", wanted[name], summary):
                 failed[f"{schema}.{name}"] = problem
         return failed
+
+    def _is_at(self, directory: str, place: str) -> bool:
+        own = (each(directory) for each in (self._warehouse.path, self._warehouse.uri))  # the second may cost a query
+        return any(_place(place) == _place(each) for each in own)
 
     def _wanted(self) -> dict[str, _Table]:
         """All tables that there may be, by name."""

@@ -75,9 +75,8 @@ class Connector:
         try:
             _appending(rows, marker).option("userMetadata", mine).save(path)
         except SPARK_ERRORS as error:
-            if not overtaken(error):
+            if not overtaken(error):  # by another, or by itself: an answer was lost
                 raise
-            return False
         lately = self.spark.sql(f"DESCRIBE HISTORY {delta_table(path)} LIMIT {_LATELY}")
         return not lately.where(F.col("userMetadata") == mine).isEmpty()
 

@@ -1,35 +1,24 @@
-"""The Spark session that every job gets, the same under spark-submit, in a notebook and in tests.
-
-A Spark with a local master keeps to itself: it listens on loopback, asks for a secret, and has its own folder. Whoever
-reaches its ports may otherwise stop its block manager, and whoever reads its folder reads shuffled rows. Hadoop gives
-files modes by a umask of its own, 022: others could read what the user's umask keeps from them, and could not write
-what it lets them.
-"""
+"""The Spark session that every job gets, the same under spark-submit, in a notebook and in tests."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
-import re
-import shutil
 import socket
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
-from typing import Any, TextIO
+from typing import Any
 from urllib.parse import urlparse
 from weakref import WeakKeyDictionary
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from halfop.frame.errors import TransientError, UsageError
+from halfop.frame.errors import TransientError
 from halfop.frame.log import watched
 from halfop.settings.home import cache
 from halfop.warehouse.java import remember_names
+from halfop.warehouse.local_spark import UMASK, USERS, own_settings
 
 # Settings on which a run's correctness or cost rests, whatever the user's spark-defaults say: those that Spark must be
 # started with, and those that a session has while a call of halfop's runs in it.
@@ -47,7 +36,13 @@ AT_START = {
 }
 WHILE_CALLED = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.ansi.enabled": "true",
+    # A file that cannot be read has rows that would be missed for good.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    # Else Delta refuses versions older than it keeps removed files, though none was removed.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     # Java interprets a method of more bytecode than this; the rules in several smaller ones run 4 times as fast.
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # A third less to write than the 96 bits that Spark writes otherwise.
@@ -104,13 +99,19 @@ class HeldSettings:
                 self._set(mine)
 
     def _set(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            values = [each[key] for each in self._held if key in each]
-            value = values[-1] if values else self._own.pop(key)
-            if value is None:
-                self._spark.conf.unset(key)
-            else:
-                self._spark.conf.set(key, value)
+        """Gives each key the value that counts now; one that fails leaves out no other."""
+        with ExitStack() as every:
+            for key in keys:
+                held = [each[key] for each in self._held if key in each]
+                every.callback(self._set_one, key, held[-1] if held else self._own[key])
+
+    def _set_one(self, key: str, value: str | None) -> None:
+        if value is None:
+            self._spark.conf.unset(key)
+        else:
+            self._spark.conf.set(key, value)
+        if not any(key in each for each in self._held):
+            del self._own[key]
 
 
 class FewRowsSettings:
@@ -224,69 +225,3 @@ def _set_umask(spark: SparkSession, umask: str) -> None:
     jvm, jsc = spark._jvm, spark._jsc
     local: Any = jvm.org.apache.hadoop.fs.FileSystem.getLocal(jsc.hadoopConfiguration())  # type: ignore[union-attr]
     local.getConf().set(UMASK.removeprefix("spark.hadoop."), umask)
-
-
-_LOCAL = re.compile(r"local(\[[^\]]*\])?")
-# Open as long as the process lives: by its lock others see that the folder is in use.
-_held: list[TextIO] = []
-
-
-UMASK = "spark.hadoop.fs.permissions.umask-mode"
-# The user's own settings, which decide about ours.
-USERS = (
-    "spark.master",
-    "spark.driver.host",
-    "spark.driver.bindAddress",
-    "spark.authenticate",
-    "spark.local.dir",
-    UMASK,
-)
-
-
-def own_settings(given: Mapping[str, str], environ: Mapping[str, str], cache: Path) -> dict[str, str]:
-    """Returns the settings that a session with a local master gets besides the user's own, which count."""
-    if not _LOCAL.fullmatch(given.get("spark.master", "")):
-        return {}
-    found = {}
-    if not {"spark.driver.host", "spark.driver.bindAddress"} & given.keys() and not environ.get("SPARK_LOCAL_IP"):
-        found["spark.driver.host"] = "127.0.0.1"
-    if "spark.authenticate" not in given:
-        found["spark.authenticate"] = "true"  # Spark draws the secret itself, if its master is local
-    if UMASK not in given:
-        found[UMASK] = f"{_umask():03o}"
-    if "spark.local.dir" not in given and not environ.get("SPARK_LOCAL_DIRS"):
-        found["spark.local.dir"] = str(_own_folder(cache / f"spark-{os.getuid()}"))
-    return found
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _own_folder(parent: Path) -> Path:
-    """Makes a folder for this process alone, and removes those of processes that are dead."""
-    try:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if parent.stat().st_uid != os.getuid():  # somebody was there first, in a folder that is open to all
-            raise PermissionError(errno.EPERM, "another user owns it")
-        with (parent / "lock").open("a") as lock:  # a folder without its lock must not be taken for a dead one's
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            for folder in parent.glob("job-*"):
-                _remove_if_dead(folder)
-            made = Path(tempfile.mkdtemp(prefix="job-", dir=parent))
-            _held.append((made / "lock").open("w"))
-            fcntl.flock(_held[-1], fcntl.LOCK_EX)
-        return made
-    except OSError as error:
-        raise UsageError(
-            f"{parent}: cannot be made or written ({error.strerror}), and Spark needs a folder of its own for what it "
-            "shuffles; name another by SPARK_LOCAL_DIRS"
-        ) from error
-
-
-def _remove_if_dead(folder: Path) -> None:
-    with suppress(OSError), (folder / "lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
+from halfop.warehouse.files import without_patterns
 from halfop.warehouse.growth import lacking
 from halfop.warehouse.schema import CHANGE_FEED, TableSpec, delta_table, literal
 from halfop.warehouse.spark_errors import overtaken, removed_file
@@ -109,7 +110,7 @@ class SparkLog:
     def has(self, path: str) -> bool:
         """Returns whether there is such a file. No row is read: Spark gives none of an empty file."""
         try:
-            _ = self.spark.read.format("binaryFile").load(path).columns
+            _ = self.spark.read.format("binaryFile").load(without_patterns(path)).columns
         except PySparkException as error:
             if is_missing(error):
                 return False
@@ -171,9 +172,8 @@ class SparkLog:
     def _checkpoint(self, path: str, version: int) -> tuple[int, list[str]] | None:
         """The newest checkpoint up to a version: its own, and its files; None if there is none."""
         try:
-            listed = (
-                self.spark.read.format("binaryFile").load(f"{path}/_delta_log/*.checkpoint*").select("path").collect()
-            )
+            files = self.spark.read.format("binaryFile").load(f"{without_patterns(path)}/_delta_log/*.checkpoint*")
+            listed = files.select("path").collect()
         except PySparkException as error:
             if is_missing(error):
                 return None
@@ -198,7 +198,8 @@ class SparkLog:
         if not files:
             return None
         form = "json" if files[0].endswith(".json") else "parquet"
-        return self.spark.read.schema(_ACTIONS).option("mode", "FAILFAST").format(form).load(list(files))
+        read = self.spark.read.schema(_ACTIONS).option("mode", "FAILFAST").format(form)
+        return read.load(list(map(without_patterns, files)))
 
     # ---- commits of the past ----
 
@@ -213,6 +214,8 @@ class SparkLog:
 
         It is 0 if log clean-up has removed one of them, so that nobody knows.
         """
+        if upto > after and not self.keeps(path, after):
+            return 0
         return self._least(path, after, upto, "remove IS NOT NULL", "remove.deletionTimestamp")
 
     def _least(self, path: str, after: int, upto: int, condition: str, value: str) -> int | None:

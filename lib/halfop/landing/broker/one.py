@@ -12,7 +12,7 @@ from threading import Lock
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.frame.errors import HalfopError, InputRefused
+from halfop.frame.errors import HalfopError, InputRefused, TransientError
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import lost, progress, rewind
 from halfop.landing.again import by_life
@@ -253,7 +253,7 @@ class BrokerLanding:
         app = f"halfop.land.broker/{self.name}"
         marker = self._warehouse.marker(table, app)
         if marker > at:
-            raise HalfopError(f"{table} has a landing of {self.name} of a later instant: the clock was set back")
+            raise TransientError(f"{table} has a later landing of {self.name}, of somebody else: start again")
         if marker == at or not (number := found.number()):
             return
         start = time.perf_counter()
