@@ -51,8 +51,9 @@ def follow(
     """Cycles until the producers have ended and nothing is open."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
+        all_is_sent = all(each.done() for each in producers)  # before it lands
         decided = cycle(warehouse, address, remoting)
-        if all(each.done() for each in producers) and not decided["CHECK"] + decided["WAIT"]:
+        if all_is_sent and not decided["CHECK"] + decided["WAIT"]:
             return
     raise AssertionError(f"still open after {seconds} s")
 
