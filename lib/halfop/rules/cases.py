@@ -12,6 +12,7 @@ from halfop.rules.questions import PENDING
 from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import NO_TIME, RuleColumns, own_immunity
 from halfop.rules.table import decide
+from halfop.rules.transactions import knows
 
 _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
 _OF_COPY = {"copy_offset": "bigint", "copy_broker": "string", "copy_queue": "int"}
@@ -200,7 +201,10 @@ def _is_news() -> Column:
     Then its half message was unknown to that run, rejected or open.
     """
     end = F.col("why").isin(Reason.REDUNDANT.name, Reason.CONFLICT.name) & (F.col("state") != h.ENDED)
-    return end | ((F.col("state") == h.NEW) & (F.col("why") != Reason.HALF_REJECTED.name))
+    op, place = F.col("op"), {"queue_offset": "copy_offset", "broker_name": "copy_broker", "queue_id": "copy_queue"}
+    named = F.struct(*[F.coalesce(op[of], F.col(name)).alias(name) for name, of in place.items()])
+    judged = F.coalesce(knows(F.col("earlier"), named), F.lit(False))  # then for the same reason, but of an end
+    return end | ((F.col("state") == h.NEW) & (F.col("why") != Reason.HALF_REJECTED.name) & ~judged)
 
 
 def faulty_ops(ops: DataFrame) -> DataFrame:

@@ -59,6 +59,7 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
         F.get("members", F.col("known.standing")).alias("standing"),
         _at(F.col("known.superseded")).alias("superseded"),
         _extras().alias("extras"),
+        _earlier().alias("earlier"),
         "discard_times",
         "seen",
     )
@@ -90,6 +91,13 @@ def _extras() -> Column:
     return F.flatten(F.filter(extras, lambda each: each.isNotNull()))
 
 
+def _earlier() -> Column:
+    """The copies that an earlier run knew."""
+    members = _at(F.col("known.members"))
+    known = F.filter(members, lambda row: row["state"].isin(h.OPEN, h.DISCARDED, h.ENDED, h.SUPERSEDED))
+    return F.flatten(F.transform(known, lambda row: row["copies"]))
+
+
 def takes_over(newer: Column, older: Column) -> Column:
     """Returns whether the row of a copy knows of an older one, or of one of another broker."""
     elsewhere = ~_same(newer, older, QUEUE)
@@ -113,7 +121,7 @@ def standing(found: DataFrame) -> DataFrame:
     made["copies"] = F.when(F.size(known["copies"]) > 1, known["copies"])
     columns = [made.get(c, row[c]).alias(c) for c in h.COLUMNS]
     starter = F.element_at(known["copies"], 1)["queue_offset"].alias("starter")
-    return found.select(*columns, "extras", KIN, starter, "discard_times", "seen")
+    return found.select(*columns, "extras", "earlier", KIN, starter, "discard_times", "seen")
 
 
 def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> DataFrame:
@@ -130,7 +138,13 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     revived = F.when(reopened, F.col("asked_for")).otherwise(F.col("resumed_at"))
     open_still = (F.col("state").isin(h.NEW, h.OPEN) | reopened) & F.col("ends").isNull() & h.undeliverable().isNull()
     row = F.struct(
-        *h.COLUMNS, "extras", "starter", others.alias("others"), revived.alias("revived"), open_still.alias("open")
+        *h.COLUMNS,
+        "extras",
+        "earlier",
+        "starter",
+        others.alias("others"),
+        revived.alias("revived"),
+        open_still.alias("open"),
     )
     grouped = rows.groupBy(KIN).agg(
         F.collect_list(row).alias("rows"), *[F.first(c).alias(c) for c in ("discard_times", "seen")]
@@ -139,7 +153,9 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     counted = [F.col(c) for c in ("discard_times", "seen")]
     both = _with_answer(grouped, kins.with_given_up, pa.field("given_up", pa.list_(pa.bool_())), *candidates, *counted)
     found = both.select(F.explode(F.arrays_zip("rows", "given_up")).alias("each"))
-    return found.select(*[F.col("each.rows")[c].alias(c) for c in (*h.COLUMNS, "extras")], F.col("each.given_up"))
+    return found.select(
+        *[F.col("each.rows")[c].alias(c) for c in (*h.COLUMNS, "extras", "earlier")], F.col("each.given_up")
+    )
 
 
 def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:

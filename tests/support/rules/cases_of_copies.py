@@ -96,6 +96,16 @@ CASES = [
         delivered=((0, 0),),
     ),
     Case(
+        "a reject is told of once, though the half message that its op names lands again, with a copy",
+        ((half(0), op(0, 0, group="other")), (half(0), half(5, "1"))),
+        (
+            (1, 0, "CHECK", "TIMEOUT", None),
+            (2, 0, "SUPERSEDED", None, 5),
+            (2, 5, "CHECK", "TIMEOUT", None),
+        ),
+        rejected=(("WRONG_PRODUCER_GROUP", 0),),
+    ),
+    Case(
         "a copy lands after the end",
         ((half(0), op(0, 0)), (half(5, "1"),), (op(1, 5), op(2, 0, "ROLLBACK"))),
         ((1, 0, "COMMIT", "PRODUCER", None), (2, 5, "SUPERSEDED", "ALREADY_ENDED", 0)),
