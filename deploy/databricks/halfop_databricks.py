@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import halfop
 from halfop.frame.summary import json_line
+from halfop.settings.load import changed
+from halfop.settings.model import Settings
 from pyspark.sql import SparkSession
 
 _SETTING = "a setting: docs/settings.md"
@@ -19,20 +21,13 @@ def run(argv: Sequence[str] | None = None) -> None:
     """Does the calls that the task's parameters name."""
     parser = argparse.ArgumentParser(prog="halfop_databricks", description=__doc__)
     parser.add_argument("--warehouse", required=True, metavar="URI", help="the root of all tables")
-    parser.add_argument("--set", action="append", type=_setting, default=[], metavar="KEY=VALUE", help=_SETTING)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=_SETTING)
     parser.add_argument("calls", nargs="+", type=_call, metavar="CALL", help="reconcile, audit or report=FILE")
     args = parser.parse_args(argv)
-    settings = dict(args.set)
+    settings = changed(Settings(), args.set).model_dump(exclude_unset=True, by_alias=True)
     warehouse = halfop.open(SparkSession.builder.getOrCreate(), args.warehouse, settings)
     for name, values in args.calls:
         print(json_line(getattr(warehouse, name)(*values).fields()), flush=True)
-
-
-def _setting(text: str) -> tuple[str, object]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text}: expected KEY=VALUE, as rules.transaction_timeout=6s")
-    return key, None if value == "null" else value
 
 
 def _call(text: str) -> tuple[str, list[str]]:

@@ -55,6 +55,7 @@ def test_the_task_reconciles_audits_and_reports(installed: Path, tmp_path: Path)
     task = jobs["halfop_serverless"]["tasks"][0]["python_wheel_task"]
     known = {"${var.warehouse}": warehouse, "report=${var.report}": f"report={tmp_path}/report.html"}
     words = [known.get(word, word) for word in task["parameters"]]
+    words += ["--set", "run.max_rows=100000", "--set", "disk.sync=false"]
     with local_server(tmp_path) as server:
         server.call("reconcile", "--help")  # installs what a client needs
         path = f"{installed}:{ROOT / '.halfop/connect'}"
