@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from halfop.warehouse.where import between, equal, is_null
 from model import fleet as f
 from model import reference as m
 from model.strategies import START, Charter, Phase, copied_histories
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from support import rows as r
 from support.rules.rule_words import NOW, commit, half
@@ -463,3 +465,23 @@ def test_a_session_gets_its_own_settings_back_though_one_fails() -> None:
     with settings.held({"b": "8"}):
         pass
     assert own == {"a": "1", "b": "2", "c": "3"}
+
+
+def test_a_key_that_is_kept_from_sessions_is_passed_over() -> None:
+    own = {"a": "1", "c": "3"}
+    session = Mock()
+
+    def kept(key: str, *_: object) -> Any:
+        if key in ("b", "c"):
+            raise AnalysisException(f"[CONFIG_NOT_AVAILABLE] {key}", errorClass="CONFIG_NOT_AVAILABLE")
+        raise AnalysisException(key, errorClass="OTHER")
+
+    session.conf.get.side_effect = lambda key, _: own.get(key) or kept(key)
+    session.conf.set.side_effect = lambda key, value: own.update({key: value}) if key == "a" else kept(key)
+    settings = HeldSettings(session)
+    for _ in range(2):
+        with settings.held(dict.fromkeys("abc", "9")):
+            assert own == {"a": "9", "c": "3"}
+        assert own == {"a": "1", "c": "3"}
+    with pytest.raises(AnalysisException, match="d"), settings.held({"a": "9", "d": "9"}):
+        pass

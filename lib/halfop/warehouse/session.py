@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 from weakref import WeakKeyDictionary
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import TransientError
@@ -84,10 +85,11 @@ class HeldSettings:
 
     @contextmanager
     def held(self, settings: Mapping[str, str]) -> Iterator[None]:
-        mine = dict(settings)
         with self._lock:
-            for key in mine:
-                self._own.setdefault(key, self._spark.conf.get(key, None))
+            for key in settings:
+                with unless_kept_from_sessions():
+                    self._own.setdefault(key, self._spark.conf.get(key, None))
+            mine = {key: settings[key] for key in settings if key in self._own}
             self._held.append(mine)
         try:
             with self._lock:
@@ -106,12 +108,23 @@ class HeldSettings:
                 every.callback(self._set_one, key, held[-1] if held else self._own[key])
 
     def _set_one(self, key: str, value: str | None) -> None:
-        if value is None:
-            self._spark.conf.unset(key)
-        else:
-            self._spark.conf.set(key, value)
+        with unless_kept_from_sessions():
+            if value is None:
+                self._spark.conf.unset(key)
+            else:
+                self._spark.conf.set(key, value)
         if not any(key in each for each in self._held):
             del self._own[key]
+
+
+@contextmanager
+def unless_kept_from_sessions() -> Iterator[None]:
+    """Passes over a key that a session may not touch: Databricks' serverless compute keeps most from them."""
+    try:
+        yield
+    except PySparkException as error:
+        if error.getCondition() != "CONFIG_NOT_AVAILABLE":
+            raise
 
 
 class FewRowsSettings:
