@@ -26,7 +26,8 @@ def warehouse_of(spark: SparkSession, settings: Settings, touched: Touched) -> W
     if is_of_server(spark):
         if settings.warehouse is None:
             raise UsageError(
-                "which warehouse? A server of Spark Connect has none of this checkout: name it by --warehouse"
+                "which warehouse? A server of Spark Connect has none of this checkout: name it by --warehouse, or as "
+                "the root of halfop.open"
             )
         refuse_unfit_server(spark, settings.warehouse_root)
         return SparkWarehouse(spark, settings.warehouse_root, touched)

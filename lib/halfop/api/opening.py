@@ -17,7 +17,7 @@ from halfop.frame.errors import UsageError
 from halfop.opened import session_of_job
 from halfop.settings.load import load_settings
 from halfop.warehouse.given import refuse_unfit, spark_conf
-from halfop.warehouse.session import spark_session
+from halfop.warehouse.session import session_of_server, spark_session
 
 
 def open(
@@ -66,6 +66,8 @@ def _refuse_name(root: str | Path | None) -> None:
 
 def _running() -> SparkSession | None:
     """The running session: to ask for one with settings would set them in it for good."""
+    if (of_server := session_of_server()) is not None:
+        return of_server
     if SparkContext._active_spark_context is None:
         return None
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()

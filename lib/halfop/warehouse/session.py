@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlparse
 from weakref import WeakKeyDictionary
 
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import TransientError
@@ -182,6 +183,14 @@ def is_of_server(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
+def session_of_server() -> SparkSession | None:
+    """Returns the running session of Spark Connect: to ask for one with settings would set them in it for good."""
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    with suppress(PySparkRuntimeError):  # none runs
+        return None if connect is None else cast(SparkSession, connect.SparkSession.active())
+    return None
+
+
 def spark_session(app_name: str, **extra: str) -> SparkSession:
     """Returns the running session, or a new one, which shows Spark's progress bar if somebody watches.
 
@@ -189,7 +198,7 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
     """
     if remote := os.environ.get("SPARK_REMOTE"):
         _refuse_unreachable(remote)
-        return SparkSession.builder.config(map={**WHILE_CALLED}).getOrCreate()
+        return session_of_server() or SparkSession.builder.config(map={**WHILE_CALLED}).getOrCreate()
     builder = SparkSession.builder.appName(f"halfop {app_name}")
     progress = {"spark.ui.showConsoleProgress": "true"} if watched() else {}
     ours = AT_START | WHILE_CALLED | progress | extra
