@@ -17,7 +17,7 @@ from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.given import refuse_unfit_server
 from halfop.warehouse.lock import UNFINISHED, hold
 from halfop.warehouse.schema import delta_table
-from halfop.warehouse.session import session_settings, spark_session
+from halfop.warehouse.session import AT_START, session_settings, spark_session
 from halfop.warehouse.spark_log import SparkLog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -47,13 +47,27 @@ def test_a_server_where_nobody_listens_is_said_at_once(monkeypatch: pytest.Monke
         spark_session("tests")
 
 
-def test_a_server_whose_commits_are_not_safe_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_server_whose_commits_are_not_safe_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = "spark.delta.logStore.file.impl"
-    refuse_unfit_server(spark, str(tmp_path))
-    with session_settings(spark, {key: "another.Store"}):
-        refuse_unfit_server(spark, "hdfs://host/warehouse")
-        with pytest.raises(UsageError, match=f"was started without {key}=halfop.LocalLogStore"):
+    with session_settings(spark, {key: "another.Store"}):  # a client's counts for nothing there
+        refuse_unfit_server(spark, str(tmp_path))
+        monkeypatch.setitem(AT_START, key, "another.Store")
+        with pytest.raises(UsageError, match=f"was started without {key}=another.Store"):
             refuse_unfit_server(spark, str(tmp_path))
+        assert spark.conf.get(key) == "another.Store"
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "abfs", "abfss", "gs", "s3a"])
+def test_stores_that_refuse_a_second_commit_are_known(spark: SparkSession, scheme: str) -> None:
+    refuse_unfit_server(spark, f"{scheme}://host/warehouse")
+
+
+@pytest.mark.parametrize("root", ["oss://b/w", "cosn://b/w", "obs://b/w", "s3://b/w", "s3n://b/w", "dbfs:/w"])
+def test_stores_that_may_lose_a_commit_are_refused_through_a_server(spark: SparkSession, root: str) -> None:
+    with pytest.raises(UsageError, match=r"nobody can try whether this store refuses .* by s3a://"):
+        refuse_unfit_server(spark, root)
 
 
 def test_a_warehouse_that_is_half_repaired_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ class WholeFile:
         return self.files.write(self.path, self.stream.getvalue())
 
 
-_WAY_OUT = (
+WAY_OUT = (
     "Use one that refuses it: the store's S3-compatible end point by s3a:// (AWS_ENDPOINT_URL), or hdfs://, abfss://, "
     "gs://, or a local disk. docs/install.md lists the stores"
 )
@@ -173,7 +173,7 @@ def refuse_unsafe(spark: SparkSession, files: Files, root: str) -> None:
             if problem is not None:
                 raise UsageError(
                     f"--warehouse {root}: this store does not refuse a commit if another one is there, so messages "
-                    f"could get lost or be delivered twice ({problem}). {_WAY_OUT}"
+                    f"could get lost or be delivered twice ({problem}). {WAY_OUT}"
                 )
             _SAFE.add(root)
 

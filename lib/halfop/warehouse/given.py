@@ -12,11 +12,13 @@ from pyspark.sql import SparkSession
 from halfop.frame.errors import UsageError
 from halfop.settings.home import JARS_LOCK, checkout, fetched_jars, user_cache
 from halfop.warehouse.disk import local_folder
-from halfop.warehouse.session import AT_START, is_of_server
+from halfop.warehouse.files import WAY_OUT
+from halfop.warehouse.session import AT_START, is_of_server, unless_kept_from_sessions
 from halfop.warehouse.spark_versions import spark_in
 
 _CLASSES = ("halfop.TableLogs", "io.delta.sql.DeltaSparkSessionExtension")
 _SCHEMES = (".file.", ".s3a.")
+_REFUSE_A_SECOND_COMMIT = ("hdfs", "abfs", "abfss", "gs")  # docs/install.md
 
 
 def refuse_unfit(spark: SparkSession, root: str) -> None:
@@ -41,14 +43,33 @@ def refuse_unfit(spark: SparkSession, root: str) -> None:
 
 
 def refuse_unfit_server(spark: SparkSession, root: str) -> None:
-    """Raises UsageError if commits to a local disk or to S3 are not safe there: Delta's own take one driver."""
-    scheme = "s3a" if root.startswith("s3a:") else "file" if local_folder(root) is not None else ""
+    """Raises UsageError if commits there are not known to be safe: nobody can try it through a server."""
+    scheme = "file" if local_folder(root) is not None else root.partition(":")[0].lower()
     key = f"spark.delta.logStore.{scheme}.impl"
-    if scheme and spark.conf.get(key, "") != AT_START[key]:
+    if key in AT_START:  # Delta's own take one driver
+        if _of_server(spark, key) != AT_START[key]:
+            raise UsageError(
+                f"warehouse {root}: the server of Spark Connect was started without {key}={AT_START[key]}, by which "
+                "commits of several drivers are safe. Start it with that setting and halfop.jar, or use another file "
+                "system"
+            )
+    elif scheme not in _REFUSE_A_SECOND_COMMIT:
         raise UsageError(
-            f"--warehouse {root}: the server of Spark Connect was started without {key}={AT_START[key]}, by which "
-            "commits of several drivers are safe. Start it with that setting and halfop.jar, or use another file system"
+            f"warehouse {root}: through Spark Connect nobody can try whether this store refuses a commit if another "
+            f"one is there, and it is none of those that are known to. {WAY_OUT}"
         )
+
+
+def _of_server(spark: SparkSession, key: str) -> str | None:
+    """Returns what a server was started with: that counts, whatever a client has set in its session."""
+    found = None
+    with unless_kept_from_sessions():
+        of_session = spark.conf.get(key, None)
+        spark.sql(f"RESET {key}")
+        found = spark.conf.get(key, None)
+        if of_session is not None:
+            spark.conf.set(key, of_session)
+    return found
 
 
 def _is_absent(spark: SparkSession, name: str) -> bool:
