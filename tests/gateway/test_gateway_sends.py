@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 HOST = socket.inet_aton("10.0.0.1") + (4711).to_bytes(4, "big")
-TERMS = Terms(frozenset({"orders"}), queues=4, max_body=1000, rejects=False, known={})
+TERMS = Terms(frozenset({"orders"}), queues=4, max_body=1000, rejects=False, known={}, traces=True)
 NAMES = {"group": "a", "topic": "b", "queue": "e", "sys_flag": "f", "born": "g", "flag": "h", "properties": "i"}
 NAMES |= {"reconsumed": "j", "unit": "k", "batch": "m"}
 OLD_NAMES = {"group": "producerGroup", "topic": "topic", "queue": "queueId", "sys_flag": "sysFlag"}

@@ -70,6 +70,14 @@ def test_stores_that_may_lose_a_commit_are_refused_through_a_server(spark: Spark
         refuse_unfit_server(spark, root)
 
 
+def test_a_table_is_where_the_server_says(spark: SparkSession, tmp_path: Path) -> None:
+    """A catalog has that: a root may leave out what the server's file system adds."""
+    warehouse = SparkWarehouse(spark, str(tmp_path))
+    assert warehouse.uri("runs") == f"{tmp_path}/runs"
+    warehouse.make("runs")
+    assert warehouse.uri("runs") == f"file:{tmp_path}/runs"
+
+
 def test_a_warehouse_that_is_half_repaired_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = SparkWarehouse(spark, str(tmp_path))
     with hold(warehouse, "run"):

@@ -179,13 +179,11 @@ def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
         o.why_not_used(F.col("op"), rules)
     )
     unused = named.withColumn("why", why).where(F.col("why").isNotNull() & (~F.col("op")["again"] | _is_news()))
-    op = F.col("op")
-    half_offset = F.coalesce(op["copy_offset"], F.col("queue_offset"))
+    op, place = F.col("op"), _named_key()
+    half_offset = place["queue_offset"]
     names = [F.lit("item "), op["item"], F.lit(" names half offset "), half_offset]
     detail = F.concat(*names, F.lit(", outcome "), op["outcome"])
-    place = {"queue_offset": op["op_queue_offset"], "item": op["item"], "half_offset": half_offset}
-    queues = {"broker_name": "copy_broker", "queue_id": "copy_queue"}
-    place |= {name: F.coalesce(op[of], F.col(name)) for name, of in queues.items()}
+    place |= {"queue_offset": op["op_queue_offset"], "item": op["item"], "half_offset": half_offset}
     return unused.select(_reject("OP", reason=F.col("why"), **place, detail=detail)).distinct()
 
 
@@ -201,10 +199,15 @@ def _is_news() -> Column:
     Then its half message was unknown to that run, rejected or open.
     """
     end = F.col("why").isin(Reason.REDUNDANT.name, Reason.CONFLICT.name) & (F.col("state") != h.ENDED)
-    op, place = F.col("op"), {"queue_offset": "copy_offset", "broker_name": "copy_broker", "queue_id": "copy_queue"}
-    named = F.struct(*[F.coalesce(op[of], F.col(name)).alias(name) for name, of in place.items()])
+    named = F.struct(*[column.alias(name) for name, column in _named_key().items()])
     judged = F.coalesce(knows(F.col("earlier"), named), F.lit(False))  # then for the same reason, but of an end
     return end | ((F.col("state") == h.NEW) & (F.col("why") != Reason.HALF_REJECTED.name) & ~judged)
+
+
+def _named_key() -> dict[str, Column]:
+    """The half key that `op` names: that of a copy, or of the row that stands."""
+    of_copy = {"broker_name": "copy_broker", "queue_id": "copy_queue", "queue_offset": "copy_offset"}
+    return {name: F.coalesce(F.col("op")[of], F.col(name)) for name, of in of_copy.items()}
 
 
 def faulty_ops(ops: DataFrame) -> DataFrame:

@@ -25,6 +25,7 @@ from halfop.rules.settings_columns import RuleColumns
 KIN = "kin"
 # Columns of decisions with the place of a copy in another queue.
 PLACE = {"broker": "broker_name", "queue": "queue_id"}
+_CARRIED = [*h.COLUMNS, "extras", "earlier"]
 _AGREEING = ["producer_group", "uniq_key", "born_timestamp"]
 
 
@@ -137,15 +138,8 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     reopened = (F.col("state") == h.DISCARDED) & F.col("asked_for").isNotNull()
     revived = F.when(reopened, F.col("asked_for")).otherwise(F.col("resumed_at"))
     open_still = (F.col("state").isin(h.NEW, h.OPEN) | reopened) & F.col("ends").isNull() & h.undeliverable().isNull()
-    row = F.struct(
-        *h.COLUMNS,
-        "extras",
-        "earlier",
-        "starter",
-        others.alias("others"),
-        revived.alias("revived"),
-        open_still.alias("open"),
-    )
+    more = [others.alias("others"), revived.alias("revived"), open_still.alias("open")]
+    row = F.struct(*_CARRIED, "starter", *more)
     grouped = rows.groupBy(KIN).agg(
         F.collect_list(row).alias("rows"), *[F.first(c).alias(c) for c in ("discard_times", "seen")]
     )
@@ -153,9 +147,7 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     counted = [F.col(c) for c in ("discard_times", "seen")]
     both = _with_answer(grouped, kins.with_given_up, pa.field("given_up", pa.list_(pa.bool_())), *candidates, *counted)
     found = both.select(F.explode(F.arrays_zip("rows", "given_up")).alias("each"))
-    return found.select(
-        *[F.col("each.rows")[c].alias(c) for c in (*h.COLUMNS, "extras", "earlier")], F.col("each.given_up")
-    )
+    return found.select(*[F.col("each.rows")[c].alias(c) for c in _CARRIED], F.col("each.given_up"))
 
 
 def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:

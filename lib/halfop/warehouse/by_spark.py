@@ -46,6 +46,13 @@ class SparkWarehouse(Warehouse):
     def connector(self) -> Connector:
         return Connector(self.spark, self.log)
 
+    def uri(self, name: str) -> str:
+        """As the server's own file system has it: a root may leave out what that adds."""
+        path = self.path(name)
+        if self.version(name) == NO_TABLE:
+            return path
+        return str(self.spark.sql(f"DESCRIBE DETAIL {delta_table(path)}").select("location").collect()[0][0])
+
     def has(self, file: str) -> bool:
         return self.log.has(self.path(file))
 

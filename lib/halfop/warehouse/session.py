@@ -87,9 +87,11 @@ class HeldSettings:
     @contextmanager
     def held(self, settings: Mapping[str, str]) -> Iterator[None]:
         with self._lock:
-            for key in settings:
+            found: dict[str, str | None] = {}
+            for key in settings.keys() - self._own.keys():
                 with unless_kept_from_sessions():
-                    self._own.setdefault(key, self._spark.conf.get(key, None))
+                    found[key] = self._spark.conf.get(key, None)
+            self._own |= found  # of all, or of none
             mine = {key: settings[key] for key in settings if key in self._own}
             self._held.append(mine)
         try:

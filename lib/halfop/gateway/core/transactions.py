@@ -48,7 +48,7 @@ class Terms(NamedTuple):
     max_body: int
     rejects: bool
     known: Mapping[str, Topic]
-    traces: bool = True
+    traces: bool
 
 
 def checked_send(request: Frame, sender: Client, terms: Terms, random: Random) -> HalfMessage:

@@ -253,7 +253,7 @@ class BrokerLanding:
         app = f"halfop.land.broker/{self.name}"
         marker = self._warehouse.marker(table, app)
         if marker > at:
-            raise TransientError(f"{table} has a later landing of {self.name}, of somebody else: start again")
+            raise TransientError(f"another landing has written to {table}: start again, it goes on from there")
         if marker == at or not (number := found.number()):
             return
         start = time.perf_counter()
