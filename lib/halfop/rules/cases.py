@@ -178,7 +178,8 @@ def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     why = F.when(F.col("state").isNull(), o.why_given_up(F.col("op"), rules)).otherwise(
         o.why_not_used(F.col("op"), rules)
     )
-    unused = named.withColumn("why", why).where(F.col("why").isNotNull() & (~F.col("op")["again"] | _is_news()))
+    told = ~F.col("op")["again"] | _is_news("earlier" in rows.columns)
+    unused = named.withColumn("why", why).where(F.col("why").isNotNull() & told)
     op, place = F.col("op"), _named_key()
     half_offset = place["queue_offset"]
     names = [F.lit("item "), op["item"], F.lit(" names half offset "), half_offset]
@@ -193,15 +194,17 @@ def _reject(kind: str, **cells: Column) -> list[Column]:
     return [given[name].alias(name) for name in _REJECT]
 
 
-def _is_news() -> Column:
+def _is_news(copies: bool) -> Column:
     """Returns whether an op that an earlier run has seen is rejected for another reason now.
 
-    Then its half message was unknown to that run, rejected or open.
+    Then its half message was unknown to that run, rejected or open. `copies`: rows may have `earlier`.
     """
     end = F.col("why").isin(Reason.REDUNDANT.name, Reason.CONFLICT.name) & (F.col("state") != h.ENDED)
-    named = F.struct(*[column.alias(name) for name, column in _named_key().items()])
-    judged = F.coalesce(knows(F.col("earlier"), named), F.lit(False))  # then for the same reason, but of an end
-    return end | ((F.col("state") == h.NEW) & (F.col("why") != Reason.HALF_REJECTED.name) & ~judged)
+    new = (F.col("state") == h.NEW) & (F.col("why") != Reason.HALF_REJECTED.name)
+    if copies:  # what a known copy's op is rejected for never changes, but for an end
+        named = F.struct(*[column.alias(name) for name, column in _named_key().items()])
+        new &= ~F.coalesce(knows(F.col("earlier"), named), F.lit(False))
+    return end | new
 
 
 def _named_key() -> dict[str, Column]:

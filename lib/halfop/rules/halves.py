@@ -200,14 +200,11 @@ def undeliverable() -> Column:
 def nothing_else(halves: DataFrame) -> DataFrame:
     """Rows of which no two share a key, in the form of `one_per_key`."""
     none = F.when(F.lit(False), F.array(F.struct(COLUMNS)))
-    return halves.withColumns({"extras": none, "earlier": F.lit(None).cast(COPIES)})
+    return halves.withColumn("extras", none)
 
 
 def one_per_key(halves: DataFrame) -> DataFrame:
     """One row a half key, with `extras`: the rows of another identity under the same key (KEY_REUSED).
-
-    Their `earlier`, the copies that an earlier run knew of a transaction, is for `transactions` to say.
-
 
     What is known already stays, except a rejected row, and one that lacks a producer group and has not ended: they
     block no corrected one. Of several new rows the first deliverable one is taken. Rows that agree with it are the
@@ -234,7 +231,6 @@ def one_per_key(halves: DataFrame) -> DataFrame:
         *[F.col("first")[c].alias(c) for c in COLUMNS if c != "repeated"],
         (F.col("first")["repeated"] | F.col("many")).alias("repeated"),
         "extras",
-        F.lit(None).cast(COPIES).alias("earlier"),
     )
 
 
