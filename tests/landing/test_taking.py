@@ -256,7 +256,7 @@ def test_pieces_of_a_file_share_every_line_once(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(pieces, "_BLOCK", block)
         for tasks in (1, 2, 5, 40):
             splits = sorted(split for part in splits_of([file], tasks) for split in part)  # the largest begins first
-            found = [line for split in splits for line in lines_between(path, *split[1:])]
+            found = [line for split in splits for line in lines_between(path, split.start, split.end)]
             assert found == whole
 
 

@@ -22,14 +22,18 @@ _BUFFERED = 256 << 20
 
 
 class Split(NamedTuple):
-    """The row groups of a file whose middle lies between two of its bytes, about."""
+    """The row groups of a file whose middle lies between two of its bytes, about; the last has what lies behind too.
+
+    So none is left out of a file that is longer than it was said to be.
+    """
 
     path: str
     start: int
     end: int
+    is_last: bool = True
 
     def has(self, at: int) -> bool:
-        return self.start <= at < self.end
+        return self.start <= at and (self.is_last or at < self.end)
 
 
 def splits_of(files: Sequence[Listed], tasks: int) -> list[list[Split]]:
@@ -37,14 +41,14 @@ def splits_of(files: Sequence[Listed], tasks: int) -> list[list[Split]]:
     share = max(1, -(-sum(file.size for file in files) // tasks))
     parts: list[list[Split]] = [[]]
     room = share
-    for path, size, *_ in files:
-        start = 0
+    for path, said, *_ in files:
+        start, size = 0, max(said, 1)
         while start < size:
             if room <= 0:
                 parts.append([])
                 room = share
             end = min(size, start + room) if size - start - room > share // 4 else size
-            parts[-1].append(Split(path, start, end))
+            parts[-1].append(Split(path, start, end, end == size))
             room -= end - start
             start = end
     return _largest_first(parts)

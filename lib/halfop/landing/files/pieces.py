@@ -116,10 +116,11 @@ def _parquet(piece: Piece, disk: Disk, found: PieceFound) -> Iterator[Typed]:
 
 
 def _json(piece: Piece, disk: Disk, found: PieceFound) -> Iterator[Typed]:
+    path, start, end, _ = piece.split
     try:
-        with closing(disk.open(piece.split.path)) as file:
-            for block in _blocks(gzip.GzipFile(fileobj=file) if piece.packed else file, *piece.split[1:]):
-                first = not (found.lines or piece.split.start)
+        with closing(disk.open(path)) as file:
+            for block in _blocks(gzip.GzipFile(fileobj=file) if piece.packed else file, start, end):
+                first = not (found.lines or start)
                 lines = split(block.removeprefix(codecs.BOM_UTF8) if first else block)
                 yield json_rows.typed(piece.kind, lines, found.lines)
                 found.lines += len(lines)

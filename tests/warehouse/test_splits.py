@@ -1,4 +1,4 @@
-"""Files that workers write: a failure is an error, once."""
+"""Files that workers read and write: whatever size is said, no row is left out; a failure is an error, once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from halfop.warehouse.disk import LocalDisk
-from halfop.warehouse.splits import PartWriter
+from halfop.warehouse.disk import Listed, LocalDisk
+from halfop.warehouse.splits import ParquetPart, PartWriter, splits_of
 
 PLACES = ("halves", "ops")
 
@@ -47,3 +48,15 @@ def test_a_disk_that_fails_is_an_error_and_no_traceback_beside(tmp_path: Path, m
             fails(tmp_path / str(body), body)
             gc.collect()
     assert set(said) <= {ResourceWarning}  # of the file itself; only tests show it
+
+
+@pytest.mark.parametrize("said", [0, 1_000, None, 1 << 40])
+@pytest.mark.parametrize("tasks", [1, 3, 64])
+def test_each_row_is_read_once_whatever_size_is_said(tmp_path: Path, said: int | None, tasks: int) -> None:
+    path, rows = tmp_path / "rows.parquet", pa.table({"n": range(1_000)})
+    pq.write_table(rows, path, row_group_size=90)
+    size = path.stat().st_size if said is None else said
+    files = [Listed(str(path), size, {}), Listed(str(path), size, {})]
+    parts = [ParquetPart(LocalDisk(), s, rows.schema) for splits in splits_of(files, tasks) for s in splits]
+    found = [n for part in parts for batch in part.batches() for n in batch["n"].to_pylist()]
+    assert sorted(found) == sorted(2 * list(range(1_000)))
