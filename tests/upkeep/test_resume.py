@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
+from halfop.ending.apply import Resume, resume_at_brokers
+from halfop.ending.owner import Masters
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request as Run
 from halfop.runs.reconcile import reconcile
 from halfop.upkeep.resume import ResumeSelection, resume
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from support import rows as r
 from support.entry_points import job_of
@@ -53,10 +57,13 @@ def test_resumed_twice_and_ended_meanwhile(warehouse: Warehouse) -> None:
         resumed(warehouse, THREE, Key("b", 0, 0), Key("b", 0, 77))
 
 
-def test_what_nobody_can_be_asked_about_is_discarded_again(warehouse: Warehouse) -> None:
+def test_what_nobody_can_be_asked_about_is_discarded_again(warehouse: KernelWarehouse) -> None:
     r.land(warehouse, [half(0, group=None), half(1, check_times="1", store=NOW - 3_600_000)], [], NOW, KNOWN)
     assert run(warehouse, NOW).decisions == {"DISCARD": {"NO_PRODUCER_GROUP": 1, "CHECKED_TOO_OFTEN": 1}}
     without, often = Key("b", 0, 0), Key("b", 0, 1)
+    request = Resume(Masters(RemotingSettings()), [], where="true", dry_run=True)
+    at_broker = resume_at_brokers(warehouse, request)[0]
+    assert at_broker.notes[0].startswith("no message that fits was given up by its broker; `resume` without --broker")
     assert resumed(warehouse, often, dry_run=True).notes == ["dry run: nothing was written"]
     summary = resumed(warehouse, without, often)
     assert summary.extra["resumed"] == 2

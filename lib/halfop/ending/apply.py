@@ -153,6 +153,7 @@ def _sum_up(summary: Summary, plan: EndingPlan, found: Mapping[Key, Ending], fai
 
 _DISCARDS = "trans_check_max_time"
 _SHOWN = 20
+_ELSE = "`resume` without --broker opens again what a run of halfop discarded"
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,8 @@ def resume_at_brokers(warehouse: KernelWarehouse, request: Resume) -> tuple[Summ
     summary, version = Summary("resume"), decided_until(warehouse)
     rows, left_out = _rows(warehouse, request)
     summary.extra |= {"left_out": left_out} if left_out else {}
+    if not rows and not left_out:
+        summary.notes.append(f"no message that fits was given up by its broker; {_ELSE}")
     names = owners(warehouse, {row.key.broker_name for row in rows})
     if len(rows) > request.limit:
         raise UsageError(f"{len(rows)} messages are to be resumed, end.limit is {request.limit}: name fewer")
@@ -218,8 +221,7 @@ def _rows(warehouse: KernelWarehouse, request: Resume) -> tuple[list[Row], dict[
         found = given_up.join(_asked(warehouse, request), HALF_KEY, "left_semi").toArrow().to_pylist()
     if unknown := sorted(set(request.keys) - {key_of(cells) for cells in found}):
         problem = f"no message that its broker gave up: {', '.join(map(str, unknown[:_SHOWN]))}"
-        hint = "nothing was resumed; `resume` without --broker opens again what a run of halfop discarded"
-        raise InputRefused(warehouse.path("decisions"), None, problem, hint)
+        raise InputRefused(warehouse.path("decisions"), None, problem, f"nothing was resumed; {_ELSE}")
     left_out = Counter(cells["lacks"] for cells in found if cells["lacks"])
     return [_resumed_row(cells) for cells in found if not cells["lacks"]], dict(left_out)
 
