@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from halfop.frame.cli import _parse, _parser
 from halfop.frame.errors import UsageError
+from halfop.settings.load import load_settings
 from halfop.submit import command_line
 from support.entry_points import job_of
 from support.places import ROOT
@@ -82,6 +83,14 @@ def fault(call: str) -> str:
     except SystemExit:  # --help
         return ""
     return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_shown_are_settings(page: Path, tmp_path: Path) -> None:
+    """Whole ones: a block that begins with a space is part of one."""
+    for shown in re.findall(r"^```yaml\n(\S.*?)^```", text_of(page), re.DOTALL | re.MULTILINE):
+        (config := tmp_path / "halfop.yaml").write_text(shown)
+        load_settings(config, [], {})
 
 
 def test_a_wrong_command_is_noticed() -> None:

@@ -200,7 +200,7 @@ def test_queues_of_final_messages_are_never_late(warehouse: Warehouse) -> None:
 
 @pytest.mark.parametrize(("number", "queues"), [(1, "1 queue is"), (2, "2 queues are")])
 def test_late_queues_are_one_line_in_plain_words(number: int, queues: str) -> None:
-    said = f"{queues} not known up to now (queues_behind): nobody is asked there until later ops land, or --known-until"
+    said = f"{queues} not known up to now (queues_behind): nobody is asked there about what is due since, until"
     assert finish._late_queues(number).startswith(said)
 
 

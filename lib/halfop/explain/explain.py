@@ -18,6 +18,7 @@ from halfop.explain.outlook import Outlook, outlook
 from halfop.frame.log import escaped
 from halfop.frame.summary import Summary
 from halfop.frame.units import duration, exact, moment, plural
+from halfop.landing.table_rows import RESOLVE
 from halfop.rules import reasons as r
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
@@ -170,7 +171,7 @@ def _op(row: Row, life: MessageLife) -> Event:
     outcome = row["outcome"] or "no outcome"
     text = f"op message {row['op_offset']}, item {row['item']}: {outcome}{answer}; {_landed(row)} from {row['source']}"
     at = row["born_timestamp"] if row["store_timestamp"] is None else row["store_timestamp"]
-    return _at_broker(at, row, "op", text)
+    return _at_broker(None if row["source"] == RESOLVE else at, row, "op", text)  # no broker has what `end` landed
 
 
 def _given(op_offset: int | None, outcome: str, life: MessageLife) -> str:

@@ -132,8 +132,8 @@ def _late_queues(number: int) -> str:
     """Returns a calm line: time stands still there until more lands, and no message is lost by it."""
     known = "is" if number == 1 else "are"
     return (
-        f"{plural(number, 'queue')} {known} not known up to now (queues_behind): nobody is asked there until later ops "
-        "land, or --known-until says that there are none"
+        f"{plural(number, 'queue')} {known} not known up to now (queues_behind): nobody is asked there about what is "
+        "due since, until later ops land, or a later --known-until says that there are none"
     )
 
 
