@@ -301,6 +301,10 @@ def test_bad_rows_refuse_the_whole_landing(warehouse: KernelWarehouse, tmp_path:
     assert "9 bad of 10 rows; nothing has landed, --skip-bad lands the others" in refused.hint
     known = failure_of(refused, verbose=False).fields()
     assert (known["rows_read"], known["rows_written"]) == ({"half_messages": 10, "op_messages": 1}, {})
+    swapped = refusal(warehouse, [lines(tmp_path / "ops.jsonl", op())], [])
+    assert "1 bad of 1 rows; nothing has landed, these look like op rows: give them by --op" in swapped.hint
+    no_rows = refusal(warehouse, [lines(tmp_path / "x.jsonl", "[")], [])
+    assert "no row is one of half messages as docs/landing.md" in no_rows.hint
     assert (known["bad_rows"], known["files_landed"], known["status"]) == (9, 0, 3)
 
 

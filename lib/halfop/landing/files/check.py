@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.fields import known_names
 from halfop.landing.files.pieces import EXAMPLES, Example, PieceFound
 from halfop.landing.progress import OffsetSpan, Queue
-from halfop.landing.table_rows import TABLES
+from halfop.landing.table_rows import HALF, OP, TABLES
 from halfop.warehouse.files import shown_path
 from halfop.wording import Reject
 
@@ -65,7 +66,17 @@ def refuse_bad(kind: str, found: Sequence[PieceFound], way_out: str = "--skip-ba
         examples = sorted(example for piece in mine for example in piece.examples)
         texts = [_worded(each, first, formats[each.uri]) for each in islice(examples, EXAMPLES)]
         path, line, text = texts[0]
-        raise InputRefused(path, line, text, _rest(texts[1:], total, sum(piece.read for piece in mine), way_out))
+        read = sum(piece.read for piece in mine)
+        raise InputRefused(path, line, text, _rest(texts[1:], total, read, _none(mine) if total == read else way_out))
+
+
+def _none(found: Sequence[PieceFound]) -> str:
+    """What may be wrong with files of which no row is good."""
+    kind, unknown = found[0].kind, set[str]().union(*(piece.unknown for piece in found))
+    other = OP if kind == HALF else HALF
+    if unknown & {*known_names(other)}:
+        return f"these look like {other} rows: give them by --{other}"
+    return f"no row is one of {kind} messages as docs/landing.md shows them"
 
 
 def rejects(found: Sequence[PieceFound]) -> list[Reject]:
