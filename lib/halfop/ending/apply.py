@@ -25,6 +25,7 @@ from halfop.ending.standing import Changed, checked, lacks, standing
 from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, Known, State, known
 from halfop.frame.errors import HalfopError, InputRefused, UsageError, is_transient
 from halfop.frame.summary import Summary
+from halfop.frame.units import plural
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, by_condition, log_failure
@@ -139,7 +140,8 @@ def _sum_up(summary: Summary, plan: EndingPlan, found: Mapping[Key, Ending], fai
     left = len(plan) - sum(states.values())
     summary.extra |= {"plan_id": plan.head.plan_id, "endings": dict(states), "not_tried": left}
     if states["SENT"]:
-        summary.notes.append(f"{states['SENT']} answers are not verified yet: start the same command again later")
+        sent = plural(states["SENT"], "answer")
+        summary.notes.append(f"{sent} not verified yet: start the same command again after the next run")
     summary.status = 5 if left or any(states[state] for state in NOT_ENDED) else 0
     if failed:
         lines = {name: log_failure(_LOG, f"broker {name}", error, str(error)) for name, error in failed.items()}
