@@ -11,7 +11,8 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.fields import known_names
 from halfop.landing.files.pieces import EXAMPLES, Example, PieceFound
 from halfop.landing.progress import OffsetSpan, Queue
-from halfop.landing.table_rows import HALF, OP, TABLES
+from halfop.landing.table_rows import TABLES
+from halfop.rocketmq.batches import HALF, OP
 from halfop.warehouse.files import shown_path
 from halfop.wording import Reject
 
