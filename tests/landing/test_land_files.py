@@ -412,11 +412,13 @@ def test_a_delta_table_and_a_file_of_two_kinds_are_refused(warehouse: KernelWare
     assert "by --half and by --op" in refusal(warehouse, [file], [file]).problem
 
 
-def test_unknown_columns_are_a_warning(warehouse: KernelWarehouse, tmp_path: Path) -> None:
-    summary = land(warehouse, ops=[lines(tmp_path / "o.jsonl", op(tags="d", landed_at=1, colour=2))])
+def test_unknown_columns_and_times_in_seconds_are_a_warning(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    row = op(tags="d", landed_at=1, colour=2, store_timestamp=1_764_355_200)
+    summary = land(warehouse, ops=[lines(tmp_path / "o.jsonl", row)])
     assert summary.notes == [
         "column colour of op rows is unknown and not landed",
         "column tags of op rows is unknown and not landed; did you mean tag?",
+        "times of op rows lie in January 1970: milliseconds are expected, are these seconds?",
     ]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.fields import known_names
+from halfop.frame.nearest import did_you_mean
+from halfop.landing.fields import NEAR, known_names
 from halfop.landing.files.pieces import EXAMPLES, Example, PieceFound
 from halfop.landing.progress import OffsetSpan, Queue
 from halfop.landing.table_rows import TABLES
@@ -17,6 +18,7 @@ from halfop.warehouse.files import shown_path
 from halfop.wording import Reject
 
 Places = Mapping[tuple[str, int], int]
+_SECONDS_AS_MILLIS = range(10**12, 10**13)  # microseconds: of epoch seconds from 2001 to 2286 that are taken for more
 
 
 @dataclass
@@ -29,6 +31,14 @@ class Checked:
     bad: Counter[str] = field(default_factory=Counter)
     spans: dict[Queue, OffsetSpan] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
+
+    def doubts(self) -> Iterator[str]:
+        """What of good rows may not be as it was meant."""
+        for name in sorted(self.unknown):
+            meant = did_you_mean(name, known_names(self.kind), NEAR)
+            yield f"column {name} of {self.kind} rows is unknown and not landed{meant}"
+        if any(span.newest in _SECONDS_AS_MILLIS for span in self.spans.values()):
+            yield f"times of {self.kind} rows lie in January 1970: milliseconds are expected, are these seconds?"
 
 
 def checked(found: Iterable[PieceFound]) -> list[Checked]:

@@ -13,11 +13,9 @@ from pyspark.sql import functions as F
 
 from halfop.columns.lives import Life, all_lives
 from halfop.frame.errors import InputRefused
-from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary
 from halfop.landing import progress
 from halfop.landing.again import Again
-from halfop.landing.fields import NEAR, known_names
 from halfop.landing.files import landed_files, rewound
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad, rejects
 from halfop.landing.files.on_server import ServerFiles
@@ -145,7 +143,8 @@ class _Landing:
 
     def _refuse(self, kinds: Sequence[Checked], taken: Taking) -> None:
         for each in kinds:
-            self._warn_of_unknown(each)
+            for doubt in each.doubts():
+                self._warn(doubt)
         for each in () if self._request.skip_bad else kinds:
             refuse_bad(each.kind, taken.found)
         ended = {name for lives in self._stamp.lives.values() for name in lives.names[:-1]}
@@ -163,11 +162,6 @@ class _Landing:
             if each not in there:
                 named = f"--again {each}"
                 raise InputRefused(named, None, "the files have no row in that range; nothing has landed")
-
-    def _warn_of_unknown(self, checked: Checked) -> None:
-        for name in sorted(checked.unknown):
-            meant = did_you_mean(name, known_names(checked.kind), NEAR)
-            self._warn(f"column {name} of {checked.kind} rows is unknown and not landed{meant}")
 
     def _progress(self, kinds: Sequence[Checked], old: Sequence[InputFile]) -> progress.QueueProgress:
         """Returns the progress before anything is written; without --known-until, no time passes yet."""
