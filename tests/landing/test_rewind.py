@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.columns.lives import Life, Lives, Lost
+from halfop.columns.lives import Life, Lives, Lost, lives_of
 from halfop.columns.lives import owners as owners_of
 from halfop.ending.selection import Selection, decided_until, landed, owners, plan
 from halfop.explain.look_up import find
@@ -21,6 +21,7 @@ from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.rewind import Begun, begin, lives
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.progress import progress_rows
 from model import reference as m
 from model.strategies import half_lines, op_lines, op_rows
 from numpy import array
@@ -217,6 +218,18 @@ def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: KernelWareh
     assert "LOST_BY_BROKER" not in {row[3] for row in found}
     again = files(tmp_path / "again", [*FIRST[0], half_row(5)], [])
     assert land_files(warehouse, again, LOG).rows_written["half_messages"] == 5, "what stands may land again"
+
+
+@pytest.mark.slow
+def test_a_life_begins_for_brokers_of_the_files_alone(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    for name in "ax":
+        for part, row in (("first", half_row(1)), ("bad", half_row(1, "?"))):
+            land_files(warehouse, files(tmp_path / f"{part} {name}", [replace(row, broker=name)], []), LOG)
+    run(warehouse, NOW)
+    good = files(tmp_path / "good", [half_row(4)], [])
+    land_files(warehouse, replace(good, accept_rewind=True), LOG)
+    names = [lives_of(progress_rows(warehouse), name).names for name in "ax"]
+    assert names == [["a", "a~2"], ["x"]]
 
 
 @pytest.mark.thorough

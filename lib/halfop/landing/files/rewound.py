@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import present
-from halfop.columns.lives import Lives, all_lives, lives_of
+from halfop.columns.lives import Lives, all_lives, lives_of, own_name
 from halfop.frame.errors import InputRefused
 from halfop.landing import progress
 from halfop.landing.cuts import Cut, LandedQueue
@@ -27,7 +27,7 @@ Firsts = Mapping[tuple[str, int, str], int]  # the first offset that differs, by
 
 
 def accept(warehouse: Warehouse, new: Taking, old: Taking, at: int) -> dict[str, bool]:
-    """Begins a new life of each broker whose rows differ, or of which a run has found a reused key.
+    """Begins a new life of each broker of the files whose rows differ, or of which a run has found a reused key.
 
     All rows of `new` files count; of `old` ones, which have landed, only those that had reused keys.
     Returns the new names, and whether anything differs: if not, the new life begins where the landed rows end.
@@ -39,7 +39,9 @@ def accept(warehouse: Warehouse, new: Taking, old: Taking, at: int) -> dict[str,
         key: first for kind in TOPICS for key, first in _first_that_differ(warehouse, new, old, kind, known).items()
     }
     rejected = warehouse.read("rejected", where=equal("reason", KEY_REUSED)).select("broker_name").distinct()
-    reused = {row["broker_name"] for row in rejected.collect()} - {name for each in known for name in each.names[:-1]}
+    given = {own_name(queue.broker_name) for piece in (*new.found, *old.found) for queue in piece.spans}
+    ended = {name for each in known for name in each.names[:-1]}
+    reused = {name for (name,) in rejected.collect() if own_name(name) in given} - ended
     found = {}
     for before in _brokers({name for name, _, _ in differing} | reused, known):
         cuts = _cuts(warehouse, before, differing)
