@@ -195,6 +195,19 @@ def test_a_name_beyond_all_offsets_is_refused(store: Store) -> None:
         layout(store.root)
 
 
+def test_a_folder_of_the_disk_itself_is_no_file_of_the_log(store: Store) -> None:
+    before = layout(store.root)
+    (store.root / "commitlog" / "lost+found").mkdir()
+    assert layout(store.root) == before
+
+
+@pytest.mark.parametrize(("start", "hint"), [(-1, "--skip-corrupt goes on behind it"), (1 << 40, "an older copy")])
+def test_a_log_that_lacks_where_landing_goes_on_says_what_to_do(store: Store, start: int, hint: str) -> None:
+    with pytest.raises(InputRefused) as refused:
+        layout(store.root, start)
+    assert hint in str(refused.value.hint)
+
+
 def test_nothing_sound_behind_a_fault(store: Store) -> None:
     place = store.places("half")[-1]
     path, position = store.log_file(place)

@@ -103,7 +103,8 @@ def store_files(folder: str | Path) -> tuple[StoreFile, ...]:
     """A folder's files, each named by where it begins, without a gap."""
     try:
         with os.scandir(folder) as entries:
-            files = sorted((_store_file(entry) for entry in entries), key=lambda file: file.first)
+            here = [each for each in entries if _NAME.fullmatch(each.name) or not each.is_dir()]  # lost+found is one
+            files = sorted(map(_store_file, here), key=lambda file: file.first)
     except OSError as error:
         raise InputRefused(folder, None, f"cannot be read: {error.strerror}") from error
     for one, following in pairwise(files):

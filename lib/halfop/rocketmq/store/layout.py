@@ -81,7 +81,10 @@ def _checked_start(root: str | Path, used: Sequence[StoreFile], start: int) -> i
     if used[0].first <= start <= used[-1].end:
         return start
     problem = f"the log reaches from physical offset {used[0].first} to {used[-1].end}, without {start}"
-    raise InputRefused(Path(root) / "commitlog", None, problem, "the broker deleted it, or this is another store")
+    hint = "this is an older copy of the store, or another store"
+    if start < used[0].first:
+        hint = "the broker deleted what has not landed: --skip-corrupt goes on behind it; or this is another store"
+    raise InputRefused(Path(root) / "commitlog", None, problem, hint)
 
 
 def _begins(
