@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -154,6 +155,34 @@ def test_directories_globs_gzip_and_odd_names(warehouse: KernelWarehouse, tmp_pa
     assert summary.extra["files_landed"] == 4
     rows = warehouse.read("landed_files").select("rows").collect()
     assert [row.rows for row in rows] == [1, 1, 1, 1]
+
+
+def test_a_glob_skips_what_a_folder_skips(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    for name in ("_SUCCESS", ".hidden.jsonl", "_temporary/0/b.jsonl"):
+        lines(tmp_path / "in" / name, "no JSON")
+    lines(tmp_path / "in" / "h.jsonl", half(1))
+    lines(tmp_path / "in" / "day" / "h.jsonl", half(2))
+    assert land(warehouse, [str(tmp_path / "in" / "*")]).rows_written == {"half_messages": 2}
+    assert "no such file" in refusal(warehouse, [str(tmp_path / "in" / "*" / "*" / "*")]).problem
+
+
+def test_a_name_with_a_colon_lands(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    lines(tmp_path / "in" / "half-2025-06-15T15:06:40Z.jsonl", half(1))
+    assert land(warehouse, [str(tmp_path / "in")]).rows_written == {"half_messages": 1}
+
+
+@pytest.mark.parametrize("name", [b"f\xfcr.jsonl", b"gone.jsonl"])
+def test_a_file_that_is_not_listed_is_refused(warehouse: KernelWarehouse, tmp_path: Path, name: bytes) -> None:
+    lines(tmp_path / "in" / "a.jsonl", half(1))
+    os.symlink(b"/nowhere", os.fsencode(tmp_path / "in") + b"/" + name)
+    refused = refusal(warehouse, [str(tmp_path / "in")])
+    assert refused.path == str(tmp_path / "in" / name.decode(errors="backslashreplace"))
+    assert refused.problem == "cannot be read: its name is no UTF-8, or it links to nothing"
+
+
+def test_a_path_that_hadoop_does_not_take_is_refused(warehouse: KernelWarehouse) -> None:
+    refused = refusal(warehouse, ["half-2025-06-15T15:06:40Z.jsonl"])
+    assert "rename it if its name has a `:`" in refused.hint
 
 
 def parquet(path: Path, columns: Mapping[str, pa.Array]) -> str:
@@ -349,6 +378,12 @@ def test_a_parquet_file_of_wrong_columns_is_refused_even_with_skip_bad(
     assert says in refused.problem
 
 
+def test_a_column_that_is_there_twice_is_refused(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    columns = [*half_columns().items(), ("queue_id", pa.array([1, 1]))]
+    pq.write_table(pa.table([each for _, each in columns], [name for name, _ in columns]), tmp_path / "h.parquet")
+    assert refusal(warehouse, [str(tmp_path / "h.parquet")]).problem == "column queue_id is there twice"
+
+
 BAD_PARQUET: list[tuple[dict[str, Any], str]] = [
     ({"body": pa.array([b"", None], pa.binary())}, "row_index 1: NULL_VALUE: body is null"),
     ({"queue_offset": pa.array([1, -1])}, "row_index 1: OUT_OF_RANGE: queue_offset"),
@@ -409,6 +444,7 @@ def test_a_delta_table_and_a_file_of_two_kinds_are_refused(warehouse: KernelWare
     land(warehouse, [file])
     for pattern in ("half_messages", "half_*"):
         assert "Delta table" in refusal(warehouse, [warehouse.path(pattern)]).problem
+    assert "Delta table" in refusal(warehouse, [warehouse.path("half_messages/*.parquet")]).problem
     assert "by --half and by --op" in refusal(warehouse, [file], [file]).problem
 
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import InputRefused, UsageError
@@ -205,6 +206,9 @@ def refusing(path: str) -> Iterator[None]:
         yield
     except Py4JJavaError as error:
         raise InputRefused(path, None, _cause(error)) from error
+    except IllegalArgumentException as error:  # Hadoop's paths begin with a scheme if they have a `:`
+        hint = "rename it if its name has a `:`, or name its folder"
+        raise InputRefused(path, None, str(error).splitlines()[0], hint) from error
 
 
 def _cause(error: Py4JJavaError) -> str:

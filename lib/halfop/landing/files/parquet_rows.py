@@ -54,6 +54,8 @@ def check_schema(kind: str, shown: str, schema: pa.Schema) -> None:
 def _schema_problem(field: Field, schema: pa.Schema) -> str | None:
     if field.name not in schema.names:
         return f"no column {field.name}" + _instead(field, schema) if field.required else None
+    if schema.names.count(field.name) > 1:
+        return f"column {field.name} is there twice"
     found, fitting = _type_name(schema.field(field.name).type), _fitting(field)
     if found in fitting or (found == _ALL_NULL and not field.required):
         return None

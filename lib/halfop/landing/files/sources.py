@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -24,6 +26,7 @@ from halfop.warehouse.where import Compared, all_of, equal, one_of
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 _EXPECTED = "expected a name that ends in .jsonl, .ndjson, .json (each also .gz) or .parquet"
 EXPECTED_PATH = "expected a file, a directory or a glob"
+_WITH_CHECKSUMS = "org.apache.hadoop.fs.ChecksumFileSystem"
 _THREADS = 4
 # More is for tasks, side by side.
 _FEW_BYTES = 8 * 1024 * 1024
@@ -71,17 +74,36 @@ class InputFiles:
     def _find(self, kind: str, pattern: str) -> list[InputFile]:
         with refusing(pattern):
             path = self._jvm.org.apache.hadoop.fs.Path(pattern)
-            system = path.getFileSystem(self._conf)
-            roots = [system.getFileStatus(path)] if system.exists(path) else list(system.globStatus(path) or ())
+            system = self._system(path)
+            if system.exists(path):
+                roots = [system.getFileStatus(path)]
+            else:
+                matched = list(system.globStatus(path) or ())
+                roots = [root for root in matched if not _is_hidden(pattern, root.getPath().toString())]
+                self._refuse_of_delta(system, roots)
             files = [file for root in roots for file in self._below(kind, system, root)]
         if not files:
             raise InputRefused(pattern, None, "no such file, or no file in it", EXPECTED_PATH)
         return files
 
+    def _system(self, path: Any) -> Any:
+        """The file system of a path: a local one without its checksums, whose files no name with `:` can have."""
+        system = path.getFileSystem(self._conf)
+        is_checked = self._jvm.py4j.reflection.TypeUtil.isInstanceOf(_WITH_CHECKSUMS, system)
+        return system.getRawFileSystem() if is_checked else system
+
+    def _refuse_of_delta(self, system: Any, roots: Sequence[Any]) -> None:
+        folders = {root.getPath().getParent().toString() for root in roots if not root.isDirectory()}
+        for folder in sorted(folders):
+            if system.exists(self._jvm.org.apache.hadoop.fs.Path(folder, "_delta_log")):
+                raise delta_refusal(folder)
+
     def _below(self, kind: str, system: Any, root: Any) -> list[InputFile]:
         if not root.isDirectory():
             return [_of_status(kind, root)]
         base, listed = root.getPath().toString(), system.listFiles(root.getPath(), True)
+        if system.getUri().getScheme() == "file":
+            _refuse_unlisted(shown_path(one_form(root.getPath().toUri().toString())))
         files = []
         while listed.hasNext():
             status = listed.next()
@@ -95,11 +117,32 @@ class InputFiles:
     def _hashed(self, file: InputFile) -> InputFile:
         with refusing(file.shown):
             path = self._jvm.org.apache.hadoop.fs.Path(self._jvm.java.net.URI(file.uri))
-            stream = path.getFileSystem(self._conf).open(path)
+            stream = self._system(path).open(path)
             try:
                 return replace(file, sha256=self._jvm.org.apache.commons.codec.digest.DigestUtils.sha256Hex(stream))
             finally:
                 stream.close()
+
+
+def _is_hidden(pattern: str, path: str) -> bool:
+    """Returns whether a glob has met a name that begins with `_` or `.`, and did not ask for one."""
+    met = zip(reversed(pattern.split("/")), reversed(path.split("/")), strict=False)
+    return any(name.startswith(("_", ".")) and not asked.startswith(("_", ".")) for asked, name in met)
+
+
+def _shown(path: Path) -> str:
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def _refuse_unlisted(folder: str) -> None:
+    """Raises InputRefused for a file below a local folder that Java does not list."""
+    for above, _, names in os.walk(folder):
+        for path in (Path(above, name) for name in names):
+            below = os.fsencode(path.relative_to(folder))
+            hidden = any(part.startswith((b"_", b".")) for part in below.split(b"/"))
+            if not hidden and (_shown(path) != str(path) or (path.is_symlink() and not path.exists())):
+                problem = "cannot be read: its name is no UTF-8, or it links to nothing"
+                raise InputRefused(_shown(path), None, problem, "rename it, or take it away")
 
 
 def _of_status(kind: str, status: Any) -> InputFile:
