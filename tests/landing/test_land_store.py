@@ -21,7 +21,7 @@ from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.progress import COMMIT_LOG
+from halfop.warehouse.progress import COMMIT_LOG, progress_rows
 from pyspark.sql import DataFrame
 from support.brokers import store_writer as w
 from support.brokers.stores import transactions
@@ -159,8 +159,11 @@ def test_a_corrupt_place_is_refused_and_what_came_before_stays(warehouse: Kernel
     bad = store.places("half")[25]
     path, position = store.log_file(bad)
     w.patch(path, position + 8, b"\xff\xff")  # the body's CRC
+    said = datetime.now(timezone.utc)
     with pytest.raises(InputRefused, match="CRC") as refused:
-        land(warehouse, store)
+        land_store(warehouse, StoreRequest(str(store.root), BROKER, timedelta(0), said), LOG)
+    known = [row["known_until"] for row in progress_rows(warehouse) if row["known_until"]]
+    assert max(known) < said, "there are ops behind it"
     assert (refused.value.path, refused.value.line) == (str(path), position)
     assert refused.value.exit_status == 3
     assert good < bad
