@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,15 @@ from halfop.columns.lives import owners as owners_of
 from halfop.ending.selection import Selection, decided_until, landed, owners, plan
 from halfop.explain.look_up import find
 from halfop.frame.errors import InputRefused
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.cuts import Cut
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.rewind import Begun, begin, lives
+from halfop.landing.store.land import land_store
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
 from model import reference as m
@@ -27,6 +33,7 @@ from model.strategies import half_lines, op_lines, op_rows
 from numpy import array
 from support import rows as r
 from support.brokers import store_writer as w
+from support.brokers.played_broker import played
 from support.brokers.rewinds import begun, land
 
 LOG = logging.getLogger("halfop.test")
@@ -296,6 +303,34 @@ def content(warehouse: KernelWarehouse) -> set[tuple[str, int, str]]:
 
 
 CUTS = [{0: 10}, {0: 5}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_store", [True, False])
+def test_what_no_life_has_read_may_hold_how_a_transaction_ended(
+    warehouse: KernelWarehouse, tmp_path: Path, by_store: bool
+) -> None:
+    """The final message of 1 cannot be read; its op comes when the broker has lost its tail."""
+    before, late = w.Store(tmp_path / "before"), {"store_ms": w.BORN_MS + 60 * SECOND}
+    places = [before.append(w.half(n)) for n in range(3)]
+    final = before.append(w.final(1, places[1]))
+    stands = len(before.records)
+    before.append(w.half(3))
+    after = begun(tmp_path / "after", before.records[:stands])
+    for record in (w.half(10, **late), w.op("1,2,", **late)):
+        after.append(record)
+    for store, accept in ((before, False), (after, True)):
+        if by_store:
+            path, position = store.log_file(final)
+            w.patch(path, position + 4, bytes(4))
+            request = StoreRequest(str(store.root), BROKER, timedelta(0), None, True, accept_rewind=accept)
+            land_store(warehouse, request, LOG)
+        else:
+            with played(store, lacking={final}) as address:
+                wire = RemotingSettings(give_up_after=5)
+                land_broker(warehouse, BrokerRequest(wire, timedelta(0), broker=address, accept_rewind=accept), LOG)
+    found = warehouse.read("op_messages").orderBy("half_offset").collect()
+    assert [(row["half_offset"], row["outcome"], row["life"]) for row in found] == [(1, None, 2), (2, None, 2)]
 
 
 def test_an_offset_belongs_to_the_last_life_whose_cut_is_not_above_it() -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.lives import Lives
 from halfop.frame.summary import Summary
 from halfop.landing.progress import instant
 from halfop.warehouse.lock import hold_rejected
@@ -36,11 +37,15 @@ class Range(NamedTuple):
 
 @dataclass
 class Ranges:
-    """The lost ranges of a broker, and the `news` of them that are still to be written."""
+    """The lost ranges of a broker's life, and the `news` of them that are still to be written.
+
+    `earlier`: those of the lives before, as far as they stand.
+    """
 
     broker_name: str
     all: list[Range] = field(default_factory=list)
     news: list[tuple[str, Range, str, str]] = field(default_factory=list)
+    earlier: list[Range] = field(default_factory=list)
 
     @property
     def of_log(self) -> list[tuple[int, int]]:
@@ -49,6 +54,15 @@ class Ranges:
     @property
     def of_queues(self) -> list[Range]:
         return [each for each in self.all if each.topic != COMMIT_LOG]
+
+    @property
+    def unread_log(self) -> list[tuple[int, int]]:
+        """What no life of the broker has read of its log: it may hold how a transaction ended."""
+        return [*self.of_log, *((each.since, each.upto) for each in self.earlier if each.topic == COMMIT_LOG)]
+
+    @property
+    def unread_queues(self) -> list[Range]:
+        return [*self.of_queues, *(each for each in self.earlier if each.topic != COMMIT_LOG)]
 
     @property
     def gone(self) -> list[str]:
@@ -72,6 +86,17 @@ def known(warehouse: Warehouse, broker_name: str) -> Ranges:
     rows = warehouse.read(REJECTED, where=all_of(equal("kind", "RANGE"), equal("broker_name", broker_name)))
     lost, found = ({each for _, each in recorded(rows, reason)} for reason in (LOST, FOUND))
     return Ranges(broker_name, sorted(lost - found, key=_in_order))
+
+
+def of_lives(warehouse: Warehouse, lives: Lives) -> Ranges:
+    """Returns those of the current life, with those of the earlier ones."""
+    found = known(warehouse, lives.current)
+    for number, name in enumerate(lives.names[:-1]):
+        stands = min(life.stands_to for life in lives.later[number:])
+        ranges = known(warehouse, name)
+        found.earlier += [Range(since, min(upto, stands)) for since, upto in ranges.of_log if since < stands]
+        found.earlier += ranges.of_queues
+    return found
 
 
 def _in_order(lost: Range) -> tuple[object, ...]:

@@ -86,7 +86,7 @@ class BrokerLanding:
     def land(self) -> HalfopError | None:
         """Lands the broker; returns the error that stopped it, None if none did."""
         try:
-            self._lost = lost.known(self._warehouse, self.name)
+            self._lost = lost.of_lives(self._warehouse, self._lives)
             broker = Broker(self._address.address, self._request.settings)
             with closing(broker):
                 self._land(broker)
@@ -171,7 +171,7 @@ class BrokerLanding:
         with self._lock:
             found = rewind.Rewind(warehouse, before, BrokerThere(broker, rows), self._at, SOURCE)
             self._lives = found.accepted(reused)
-            self._lost = lost.known(warehouse, self.name)
+            self._lost = lost.of_lives(warehouse, self._lives)
             self._summary.notes.append(rewind.note(warehouse, before, self._lives))
 
     # ---- the commits, in their order ----
@@ -289,10 +289,10 @@ class BrokerLanding:
         """Returns whether all of these real queues have been pulled, and none ever lost a message."""
         if self._request.again:  # most final messages do not land again, but are in the tables
             return False
-        return self._pulled_queues - {(hole.topic, hole.queue) for hole in self._lost.of_queues} >= set(queues)
+        return self._pulled_queues - {(hole.topic, hole.queue) for hole in self._lost.unread_queues} >= set(queues)
 
     def _with_seen(self, halves: DataFrame) -> DataFrame:
-        return with_seen(self._warehouse, halves, self._pulled_queues, self._lost.of_queues, self._clock.latest())
+        return with_seen(self._warehouse, halves, self._pulled_queues, self._lost.unread_queues, self._clock.latest())
 
 
 _ASKED = (*HALF_TOPICS, *OP_TOPICS)

@@ -147,7 +147,7 @@ def _settled_later(landing: StoreLanding, items: DataFrame, first: int) -> DataF
 
 
 def _reach(landing: StoreLanding, first: int) -> Reach:
-    return Reach(landing.lives, SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
+    return Reach(landing.lives, SOURCE, read_between(first, landing.lost.unread_log), lambda halves: halves)
 
 
 def queues(landing: StoreLanding, *surveys: Survey) -> set[Queue]:
