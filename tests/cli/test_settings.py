@@ -187,6 +187,10 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["rules.transaction_timeout=1:30"], {}, "given 1:30"),
         (["rules.transaction_timeout="], {}, "given nothing"),
         (["rules.transaction_check_max=-1"], {}, "expected greater than or equal to 0, given -1"),
+        (["rules.transaction_check_max=2147483648"], {}, "expected less than or equal to 2147483647, given 2147483648"),
+        (["rules.groups.g.transaction_check_max=2147483648"], {}, "expected less than or equal to 2147483647"),
+        (["rules.checks_a_run=3000000000"], {}, "expected less than or equal to 2147483647, given 3000000000"),
+        (["rules.groups.g.checks_a_run=3000000000"], {}, "expected less than or equal to 2147483647"),
         (["rules.transaction_check_max=1.0"], {}, "expected integer, given 1.0"),
         (["rules.transaction_check_max=[1]"], {}, "expected integer, given [1]"),
         (["run.max_rows=0"], {}, "run.max_rows (--set): expected greater than or equal to 1, given 0"),
@@ -387,6 +391,14 @@ def test_a_group_without_a_limit_is_recorded_as_such(config: Path) -> None:
     assert [each.rules.groups["other"].limits_checks for each in both] == [False, False]
     earlier = unlimited.as_json().replace('"no limit"', "null")
     assert not Settings.from_json(earlier).rules.groups["g"].limits_checks
+
+
+def test_a_limit_that_an_older_version_let_pass_is_read_as_the_greatest_that_a_run_can_go_by() -> None:
+    recorded = json.loads(Settings().as_json())
+    recorded["rules"] |= {"transaction_check_max": 2**63, "checks_a_run": 3 * 10**9}
+    recorded["rules"]["groups"] = {"g": {"checks_a_run": 3 * 10**9}}
+    rules = Settings.from_json(json.dumps(recorded)).rules
+    assert {rules.transaction_check_max, rules.checks_a_run, rules.groups["g"].checks_a_run} == {2**31 - 1}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"rules": {"new_rule": 1}}'])

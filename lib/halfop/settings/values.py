@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from halfop.rocketmq.names import LEGAL_NAME, is_legal
@@ -48,6 +48,17 @@ def _read_duration(value: object) -> timedelta:
 
 
 Duration = Annotated[timedelta, BeforeValidator(_read_duration), PlainSerializer(duration_text, return_type=str)]
+
+
+RECORDED = "recorded"  # the context of settings of an earlier run, which a version may have let pass
+_MOST = 2**31 - 1  # of a column
+
+
+def _at_most(value: object, info: ValidationInfo) -> object:
+    return min(value, _MOST) if info.context == RECORDED and isinstance(value, int) else value
+
+
+Limit = Annotated[int, BeforeValidator(_at_most), Field(le=_MOST)]
 
 
 # Names that end with `id` name no secret, but where one is kept.
