@@ -149,6 +149,12 @@ def test_a_text_stays_as_it_is(config: Path, text: str, value: str | None) -> No
     assert loaded(config, HALFOP_WAREHOUSE=text).warehouse == value
 
 
+@pytest.mark.parametrize("name", ["host.example.com", "123", "on", "a%b|c_d e~2"])
+def test_every_name_of_a_broker_may_be_allowed(config: Path, name: str) -> None:
+    assert loaded(config, f"end.brokers={name}").end.brokers == [name]
+    assert loaded(config, f"end.brokers={name}, b").end.brokers == [name, "b"]
+
+
 def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> None:
     services = {
         "HALFOP_PORT": "tcp://10.0.0.1:80",

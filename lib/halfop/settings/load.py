@@ -213,7 +213,7 @@ def _scalar(text: str, field: FieldInfo) -> object:
     if value is None:
         return None
     of = type_of(field)
-    wants_text = of is str or (get_origin(of) is Literal and all(isinstance(each, str) for each in get_args(of)))
+    wants_text = of in (str, list[str]) or (get_origin(of) is Literal and all(isinstance(x, str) for x in get_args(of)))
     return value if isinstance(value, str | bool | int | float) and not wants_text else text
 
 

@@ -17,9 +17,9 @@ from halfop.settings.topics import TopicSettings
 from halfop.settings.values import (
     RECORDED,
     Ask,
+    BrokerNames,
     Duration,
     Limit,
-    Names,
     RocketName,
     Section,
     as_line,
@@ -209,7 +209,7 @@ class CatalogSettings(Section):
 class EndSettings(Section):
     """Ending transactions from outside of their producers: docs/ending.md."""
 
-    brokers: Names = Field(
+    brokers: BrokerNames = Field(
         default=[], description="The names of the brokers whose transactions `end --apply` may end. Empty: none."
     )
     min_age: Duration = duration(
