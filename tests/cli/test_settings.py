@@ -140,7 +140,8 @@ def test_names_of_rocketmq_in_every_layer(tmp_path: Path, name: str) -> None:
         ("2025-06-15", "2025-06-15"),
         ("no", "no"),
         ("C: [x", "C: [x"),
-        ("", None),
+        ("~", "~"),
+        ("#w", "#w"),
         ("null", None),
     ],
 )
@@ -200,6 +201,8 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["rules.transaction_check_max=1.0"], {}, "expected integer, given 1.0"),
         (["rules.transaction_check_max=[1]"], {}, "expected integer, given [1]"),
         (["run.max_rows=0"], {}, "run.max_rows (--set): expected greater than or equal to 1, given 0"),
+        (["catalog.schema="], {}, "(--set): expected a text, given nothing: leave it out if none is meant"),
+        ([], {"HALFOP_WAREHOUSE": ""}, "environment variable HALFOP_WAREHOUSE): expected a text, given nothing"),
         (["topics.layout=both"], {}, "expected 'per_topic' or 'single', given both"),
         (
             ["catalog.schema=a.b.c"],

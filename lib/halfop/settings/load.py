@@ -106,7 +106,10 @@ class _Layers:
     def text(self, path: Key, text: str, source: str) -> None:
         if len(path) > 2 and of_all_topics(path):
             self.no_topic(path, source)
-        elif (field := field_of(path)) is not None:
+        elif (field := field_of(path)) is not None and type_of(field) is str and not text.strip():
+            name = ".".join(path)
+            self.problems.append(f"{name} ({source}): expected a text, given nothing: leave it out if none is meant")
+        elif field is not None:
             self.values[path] = _Given(_scalar(text, field), redacted(text), source)
         elif is_section(path):
             self.problems.append(f"{'.'.join(path)} ({source}): has settings under it: give one of those")
@@ -206,15 +209,16 @@ def _shown(value: object) -> str:
 
 def _scalar(text: str, field: FieldInfo) -> object:
     """A text as YAML reads it; as it is if text is wanted or YAML sees more than a scalar."""
+    of = type_of(field)
+    if of is str or (get_origin(of) is Literal and all(isinstance(each, str) for each in get_args(of))):
+        return None if text == "null" else text
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError):
         return text
     if value is None:
         return None
-    of = type_of(field)
-    wants_text = of in (str, list[str]) or (get_origin(of) is Literal and all(isinstance(x, str) for x in get_args(of)))
-    return value if isinstance(value, str | bool | int | float) and not wants_text else text
+    return value if isinstance(value, str | bool | int | float) and of != list[str] else text
 
 
 def default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:
