@@ -110,6 +110,10 @@ def test_the_last_set_of_a_key_wins(config: Path) -> None:
     assert loaded(config, "topics.threads=2", "topics.threads=3").topics.threads == 3
 
 
+def test_a_number_is_a_decimal_one(config: Path) -> None:
+    assert loaded(config, "topics.threads=015").topics.threads == 15
+
+
 def test_an_override_keeps_its_siblings_and_null_takes_one_back(config: Path) -> None:
     changed = loaded(config, "rules.groups.pay.transaction_timeout=9s").rules.groups["pay"]
     assert (changed.transaction_timeout, changed.transaction_check_max) == (timedelta(seconds=9), 1)
@@ -152,6 +156,7 @@ def test_a_text_stays_as_it_is(config: Path, text: str, value: str | None) -> No
 
 @pytest.mark.parametrize("name", ["host.example.com", "123", "on", "a%b|c_d e~2"])
 def test_every_name_of_a_broker_may_be_allowed(config: Path, name: str) -> None:
+    assert loaded(config, f"end.brokers='{name}'").end.brokers == [name]
     assert loaded(config, f"end.brokers={name}").end.brokers == [name]
     assert loaded(config, f"end.brokers={name}, b").end.brokers == [name, "b"]
 
@@ -203,6 +208,7 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["run.max_rows=0"], {}, "run.max_rows (--set): expected greater than or equal to 1, given 0"),
         (["catalog.schema="], {}, "(--set): expected a text, given nothing: leave it out if none is meant"),
         ([], {"HALFOP_WAREHOUSE": ""}, "environment variable HALFOP_WAREHOUSE): expected a text, given nothing"),
+        (["topics.threads=1:30"], {}, "topics.threads (--set): expected integer, given 1:30"),
         (["topics.layout=both"], {}, "expected 'per_topic' or 'single', given both"),
         (
             ["catalog.schema=a.b.c"],

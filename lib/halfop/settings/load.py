@@ -208,7 +208,7 @@ def _shown(value: object) -> str:
 
 
 def _scalar(text: str, field: FieldInfo) -> object:
-    """A text as YAML reads it; as it is if text is wanted or YAML sees more than a scalar."""
+    """A text as YAML reads it, but a number in decimal; as it is if text is wanted, or YAML sees more than a scalar."""
     of = type_of(field)
     if of is str or (get_origin(of) is Literal and all(isinstance(each, str) for each in get_args(of))):
         return None if text == "null" else text
@@ -216,9 +216,9 @@ def _scalar(text: str, field: FieldInfo) -> object:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError):
         return text
-    if value is None:
-        return None
-    return value if isinstance(value, str | bool | int | float) and of != list[str] else text
+    if of is int and re.fullmatch("[-+]?[0-9]+", text):  # 015 is 13 by YAML, and 1:30 is 90
+        return int(text)
+    return value if value is None or isinstance(value, str if of == list[str] else str | bool) else text
 
 
 def default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:
