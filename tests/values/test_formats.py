@@ -111,6 +111,9 @@ def record(**fields: Any) -> str:
         (record(a="null"), "null alone is no type"),
         (record(a=["null", "R"]), "R holds itself"),
         (record(a="int", A="int"), "the fields a and A are one"),
+        (record(), "R has no field"),
+        (record(a={"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "E has no field"),
+        (record(a={"type": "array", "items": {"type": "fixed", "name": "E", "size": 0}}), "E has no byte"),
     ],
 )
 def test_a_schema_of_avro_that_no_table_has(schema: str, said: str) -> None:

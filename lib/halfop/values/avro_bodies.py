@@ -100,6 +100,8 @@ def _declared(kind: str, schema: Mapping[str, Any], known: dict[str, Any], above
         return t.ArrayType(_type(schema["items"], known, above))
     if kind == "map":
         return t.MapType(t.StringType(), _type(schema["values"], known, above))
+    if kind == "fixed" and not schema["size"]:  # a few bytes of a body could say that it has a billion of them
+        raise ValueError(f"{schema['name']} has no byte, so no column has its type")
     logical = schema.get("logicalType")
     if logical == "decimal":
         return t.DecimalType(schema["precision"], schema.get("scale", 0))
@@ -125,5 +127,7 @@ def _named(name: str, known: dict[str, Any], above: tuple[str, ...]) -> t.DataTy
 
 
 def _record(schema: Mapping[str, Any], known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
+    if not schema["fields"]:
+        raise ValueError(f"{schema['name']} has no field, so no column has its type")
     inner = (*above, schema["name"].rpartition(".")[2])
     return t.StructType([t.StructField(f["name"], _type(f["type"], known, inner)) for f in schema["fields"]])
