@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 from pyspark.sql import types as t
 
+from halfop.settings.ddl import MOST_DIGITS
 from halfop.values.misfit import Misfit
 
 _PRIMITIVE = {
@@ -68,14 +69,23 @@ def _plain(schema: Any) -> Any:
 def column_type(schema: str, _message: str) -> t.DataType:
     """The type of the values; a ValueError says what a table cannot have."""
     try:
+        found = _type(_parsed(schema), {}, ())
+    except KeyError as error:
+        raise ValueError(f"no schema of Avro: {error} is missing") from None
+    except (AssertionError, TypeError) as error:
+        raise ValueError(f"no schema of Avro: {error}") from None
+    if not isinstance(found, t.StructType):
+        raise ValueError("expected a record")
+    return found
+
+
+def _parsed(schema: str) -> Any:
+    try:
         given = json.loads(schema)
         fastavro.parse_schema(given)
     except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise ValueError(f"no schema of Avro: {error}") from None
-    found = _type(_plain(given), {}, ())
-    if not isinstance(found, t.StructType):
-        raise ValueError("expected a record")
-    return found
+    return _plain(given)
 
 
 def _type(schema: Any, known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
@@ -103,6 +113,8 @@ def _declared(kind: str, schema: Mapping[str, Any], known: dict[str, Any], above
     if kind == "fixed" and not schema["size"]:  # a few bytes of a body could say that it has a billion of them
         raise ValueError(f"{schema['name']} has no byte, so no column has its type")
     logical = schema.get("logicalType")
+    if logical == "decimal" and schema["precision"] > MOST_DIGITS:
+        raise ValueError(f"a column's decimal has at most {MOST_DIGITS} digits, not {schema['precision']}")
     if logical == "decimal":
         return t.DecimalType(schema["precision"], schema.get("scale", 0))
     return _LOGICAL[kind, logical]() if logical else _type(kind, known, above)
