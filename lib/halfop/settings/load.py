@@ -80,9 +80,7 @@ class _Layers:
         for key, value in mapping.items():
             path = (*prefix, str(key))
             if not isinstance(key, str):
-                self.problems.append(
-                    f"{'.'.join(path)} ({source}): YAML reads the name {key!r} as no text: put it in quotes"
-                )
+                self.problems.append(f"{'.'.join(path)} ({source}): the name {key!r} is no text: put it in quotes")
             elif (
                 isinstance(value, Mapping) and value.keys() & TopicOverride.model_fields.keys() and of_all_topics(path)
             ):
@@ -130,10 +128,10 @@ class _Layers:
         else:
             self.problems.append(f"--set {override}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
 
-    def given(self, given: Mapping[str, object]) -> None:
+    def given(self, given: Mapping[Any, object]) -> None:
         """Values of a program, by dotted keys or as a file of settings has them."""
         for key, value in given.items():
-            *sections, name = key.split(".")
+            *sections, name = key.split(".") if isinstance(key, str) else [key]
             tree: dict[object, object] = {name: value}
             for section in reversed(sections):
                 tree = {section: tree}
