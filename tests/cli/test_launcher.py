@@ -266,6 +266,14 @@ def test_a_temporary_folder_that_takes_no_files_is_refused_before_java_meets_it(
     assert re.fullmatch(r"halfop: /proc: this temporary folder takes no files \(.+\), and .+ by TMPDIR\n", done.stderr)
 
 
+def test_a_java_that_is_named_and_is_none_is_refused(checkout: Checkout) -> None:
+    """No other one is taken in its place."""
+    for none in (checkout.java.parents[1], checkout.java.with_name("absent"), Path("/bin/false")):
+        done = checkout.called("maintain", HALFOP_JAVA=str(none), JAVA_HOME=str(checkout.java.parents[1]))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"halfop: HALFOP_JAVA ({none}) is no Java 17 or newer: name the program, as ")
+
+
 NAMELESS = ("unshare", "--user", "--map-user=1000660000", "--map-group=0")
 
 

@@ -155,6 +155,8 @@ def test_a_call_that_wrote_nothing_is_not_told() -> None:
     [
         ("file:/data/w/runs", ("file", "/data/w/runs")),
         ("/data/in.jsonl", ("file", "/data/in.jsonl")),
+        ("/data/a#b/w?/runs", ("file", "/data/a#b/w?/runs")),
+        ("s3a://bucket/a#b/runs", ("s3://bucket", "a#b/runs")),
         ("s3a://bucket/w/runs/", ("s3://bucket", "w/runs")),
         ("hdfs://namenode:8020/w/runs", ("hdfs://namenode:8020", "/w/runs")),
         ("abfss://c@account.dfs.core.windows.net/w", ("abfss://c@account.dfs.core.windows.net", "/w")),

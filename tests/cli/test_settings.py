@@ -110,6 +110,10 @@ def test_the_last_set_of_a_key_wins(config: Path) -> None:
     assert loaded(config, "topics.threads=2", "topics.threads=3").topics.threads == 3
 
 
+def test_a_number_is_a_decimal_one(config: Path) -> None:
+    assert loaded(config, "topics.threads=015").topics.threads == 15
+
+
 def test_an_override_keeps_its_siblings_and_null_takes_one_back(config: Path) -> None:
     changed = loaded(config, "rules.groups.pay.transaction_timeout=9s").rules.groups["pay"]
     assert (changed.transaction_timeout, changed.transaction_check_max) == (timedelta(seconds=9), 1)
@@ -140,13 +144,21 @@ def test_names_of_rocketmq_in_every_layer(tmp_path: Path, name: str) -> None:
         ("2025-06-15", "2025-06-15"),
         ("no", "no"),
         ("C: [x", "C: [x"),
-        ("", None),
+        ("~", "~"),
+        ("#w", "#w"),
         ("null", None),
     ],
 )
 def test_a_text_stays_as_it_is(config: Path, text: str, value: str | None) -> None:
     assert loaded(config, f"warehouse={text}").warehouse == value
     assert loaded(config, HALFOP_WAREHOUSE=text).warehouse == value
+
+
+@pytest.mark.parametrize("name", ["host.example.com", "123", "on", "a%b|c_d e~2"])
+def test_every_name_of_a_broker_may_be_allowed(config: Path, name: str) -> None:
+    assert loaded(config, f"end.brokers='{name}'").end.brokers == [name]
+    assert loaded(config, f"end.brokers={name}").end.brokers == [name]
+    assert loaded(config, f"end.brokers={name}, b").end.brokers == [name, "b"]
 
 
 def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> None:
@@ -187,9 +199,16 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["rules.transaction_timeout=1:30"], {}, "given 1:30"),
         (["rules.transaction_timeout="], {}, "given nothing"),
         (["rules.transaction_check_max=-1"], {}, "expected greater than or equal to 0, given -1"),
+        (["rules.transaction_check_max=2147483648"], {}, "expected less than or equal to 2147483647, given 2147483648"),
+        (["rules.groups.g.transaction_check_max=2147483648"], {}, "expected less than or equal to 2147483647"),
+        (["rules.checks_a_run=3000000000"], {}, "expected less than or equal to 2147483647, given 3000000000"),
+        (["rules.groups.g.checks_a_run=3000000000"], {}, "expected less than or equal to 2147483647"),
         (["rules.transaction_check_max=1.0"], {}, "expected integer, given 1.0"),
         (["rules.transaction_check_max=[1]"], {}, "expected integer, given [1]"),
         (["run.max_rows=0"], {}, "run.max_rows (--set): expected greater than or equal to 1, given 0"),
+        (["catalog.schema="], {}, "(--set): expected a text, given nothing: leave it out if none is meant"),
+        ([], {"HALFOP_WAREHOUSE": ""}, "environment variable HALFOP_WAREHOUSE): expected a text, given nothing"),
+        (["topics.threads=1:30"], {}, "topics.threads (--set): expected integer, given 1:30"),
         (["topics.layout=both"], {}, "expected 'per_topic' or 'single', given both"),
         (
             ["catalog.schema=a.b.c"],
@@ -387,6 +406,14 @@ def test_a_group_without_a_limit_is_recorded_as_such(config: Path) -> None:
     assert [each.rules.groups["other"].limits_checks for each in both] == [False, False]
     earlier = unlimited.as_json().replace('"no limit"', "null")
     assert not Settings.from_json(earlier).rules.groups["g"].limits_checks
+
+
+def test_a_limit_that_an_older_version_let_pass_is_read_as_the_greatest_that_a_run_can_go_by() -> None:
+    recorded = json.loads(Settings().as_json())
+    recorded["rules"] |= {"transaction_check_max": 2**63, "checks_a_run": 3 * 10**9}
+    recorded["rules"]["groups"] = {"g": {"checks_a_run": 3 * 10**9}}
+    rules = Settings.from_json(json.dumps(recorded)).rules
+    assert {rules.transaction_check_max, rules.checks_a_run, rules.groups["g"].checks_a_run} == {2**31 - 1}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"rules": {"new_rule": 1}}'])

@@ -228,3 +228,6 @@ def test_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     old.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
     monkeypatch.setenv("JAVA_HOME", "set by this test, put back after it")
     assert spark_setup._java() == str(old)
+    monkeypatch.setenv("HALFOP_JAVA", str(tmp_path))
+    with pytest.raises(UsageError, match=r"HALFOP_JAVA \(.*\) is no Java 17 or newer: name the program"):
+        spark_setup._java()

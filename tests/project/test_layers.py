@@ -39,7 +39,7 @@ LAYERS = {
     # readers
     "charts": "simulation explain wording planning columns warehouse",
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
-    "audit": "landing planning rules columns rocketmq settings warehouse",
+    "audit": "wording landing planning rules columns rocketmq settings warehouse",
     "explain": "sql wording frame.commands landing runs planning rules columns rocketmq settings warehouse",
     "sql": "wording sinks warehouse",
     "report": "html wording frame.commands runs planning columns settings warehouse",

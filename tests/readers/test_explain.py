@@ -161,6 +161,25 @@ def test_where_a_message_is_that_its_broker_or_the_limit_keeps_open(
 
 
 @pytest.mark.parametrize(
+    ("known", "ask", "wanted"),
+    [
+        (NOW - 9_000, True, "check 1 of 15 (line 11), not before 2025-06-15 15:06:36 by its queue clock, unless"),
+        (None, True, "check 1 of 15 (line 11), when ops of the queue have landed, unless"),
+        (None, False, "it is discarded (END_NOT_SEEN), when ops of the queue have landed (rules.watch_for)"),
+    ],
+)
+def test_what_is_next_comes_by_the_queue_clock(
+    new_warehouse: Callable[[str], Warehouse], known: int | None, ask: bool, wanted: str
+) -> None:
+    """By the run's own clock its immunity of 6 s is over."""
+    made = new_warehouse("late")
+    r.land(made, [half(0)], [], NOW, {QUEUE: known})
+    r.run(made, model.Settings(ask=ask), NOW)
+    [life] = look_up(made, {Key(*QUEUE, 0)})
+    assert wanted in "\n".join(outlook(made, Settings(warehouse=made.root), life).lines)
+
+
+@pytest.mark.parametrize(
     ("said", "ask", "wanted"),
     [
         (

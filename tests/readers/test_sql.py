@@ -66,6 +66,11 @@ def counted(wh: halfop.Halfop, name: str) -> int:
 # ---- names ----
 
 
+def test_a_topic_that_has_no_message_in_the_table_of_all_is_refused(wh: halfop.Halfop) -> None:
+    with pytest.raises(UsageError, match="orders-au: no message was committed to that topic; did you mean orders-eu"):
+        wh.topic("orders-au")
+
+
 @pytest.mark.parametrize(
     ("name", "rows"),
     [
@@ -288,8 +293,9 @@ def test_the_job_prints_a_table_and_says_where_it_ends(at: list[str], capsys: py
     *table, last = capsys.readouterr().out.splitlines()
     assert table == ["id", "--", "0", "1"]
     assert json.loads(last)["notes"] == ["these are the first 2 rows: --limit N shows more, --format csv or json all"]
-    assert main(job_of("sql"), [*options[:2], "5", *at]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["notes"] == []
+    for all_of_them in ("5", str(2**31 - 1)):
+        assert main(job_of("sql"), [*options[:2], all_of_them, *at]) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["notes"] == []
     assert main(job_of("sql"), ["SELECT 1 WHERE false", "--output", "text", *at]) == 0
     assert capsys.readouterr().out.splitlines() == ["sql: done", "  note       no rows"]
 

@@ -71,6 +71,12 @@ def test_others_are_not_forgotten(warehouse: Warehouse, forever: str, queue: int
     assert decided(warehouse, NOW + 1000 * SECOND - 1).startswith("WAIT")
 
 
+def test_the_greatest_limits_of_the_settings_leave_it_open(warehouse: Warehouse) -> None:
+    land(warehouse, NOW + 7 * SECOND)
+    rules = m.Settings(check_max=2**31 - 1, check_interval=36_500 * 86_400 * SECOND, checks_a_run=2**31 - 1)
+    assert decided(warehouse, NOW + 7 * SECOND, rules) == WATCHED
+
+
 def test_no_time_passes_while_its_ops_do_not_land(warehouse: Warehouse) -> None:
     land(warehouse, NOW + 30 * SECOND)
     assert decided(warehouse, NOW + 1000 * SECOND) == WATCHED

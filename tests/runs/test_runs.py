@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -346,6 +347,23 @@ def test_a_run_whose_end_is_lost_is_refused(warehouse: KernelWarehouse, monkeypa
     assert (looked.status, looked.extra["remains"]) == (3, ["runs lacks how run 1 ended"])
     assert examine(warehouse, r.settings(RULES), deep=False, repair=True).status == 0
     assert r.run(warehouse, RULES, NOW + 1).status == 0
+
+
+def test_runs_that_were_removed_are_refused_before_another_opens(warehouse: KernelWarehouse) -> None:
+    """A new run 1 would be green, and decide nothing: its decisions would be those that are there."""
+    r.land(warehouse, [half(0), half(1)], ops("COMMIT", 0), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    shutil.rmtree(Path(warehouse.root, "runs"))
+    for _ in range(2):
+        with pytest.raises(LostRows, match=r"runs has lost what run 1 wrote.*`examine --repair`"):
+            r.run(warehouse, RULES, NOW + 1)
+    looked = examine(warehouse, r.settings(RULES), deep=False, repair=False)
+    assert (looked.status, looked.extra["remains"]) == (3, ["runs lacks run 1"])
+    assert examine(warehouse, r.settings(RULES), deep=False, repair=True).status == 0
+    r.land(warehouse, [], ops("COMMIT", 1), NOW + 2, {QUEUE: NOW + 2})
+    assert r.run(warehouse, RULES, NOW + 2).status == 0
+    assert [(d.key[2], d.decision) for d in r.decisions(warehouse, 2)] == [(1, "COMMIT")]
+    assert sorted(row["half_queue_offset"] for row in warehouse.read("real_topics").collect()) == [0, 1]
 
 
 def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: KernelWarehouse) -> None:

@@ -111,6 +111,16 @@ def record(**fields: Any) -> str:
         (record(a="null"), "null alone is no type"),
         (record(a=["null", "R"]), "R holds itself"),
         (record(a="int", A="int"), "the fields a and A are one"),
+        (record(), "R has no field"),
+        ("5", "no schema of Avro"),
+        ("null", "no schema of Avro"),
+        ('{"type": "record", "name": "R"}', "no schema of Avro: 'fields' is missing"),
+        ('{"type": ["null", "int"]}', "no schema of Avro"),
+        ('{"type": "record", "name": "R", "fields": [{"name": 5, "type": "int"}]}', "no schema of Avro"),
+        (record(a={"type": "bytes", "logicalType": "decimal"}), "no schema of Avro: 'precision' is missing"),
+        (record(a={"type": "bytes", "logicalType": "decimal", "precision": 39}), "at most 38 digits, not 39"),
+        (record(a={"type": "array", "items": {"type": "record", "name": "E", "fields": []}}), "E has no field"),
+        (record(a={"type": "array", "items": {"type": "fixed", "name": "E", "size": 0}}), "E has no byte"),
     ],
 )
 def test_a_schema_of_avro_that_no_table_has(schema: str, said: str) -> None:

@@ -78,6 +78,7 @@ def test_what_a_table_lacks(frames: SparkSession) -> None:
         ("a ARRAY<INT", "expected `>`, not 'the end'"),
         ("a MAP<INT, INT>", "expected MAP<STRING"),
         ("a DECIMAL(39,0)", "expected DECIMAL"),
+        ("a DECIMAL(0,0)", "expected DECIMAL"),
         ("a DECIMAL(5,6)", "expected DECIMAL"),
         ("a INT, A INT", "the fields a and A are one"),
         ("`a b` INT", "no field of the name 'a b'"),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property, partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, get_args
 
@@ -88,6 +89,14 @@ def refuse_text(**lists: object) -> None:
     for name, given in lists.items():
         if isinstance(given, str | Path):
             raise UsageError(f"{name}={given!r}: expected a list, as {name}=[{given!r}]")
+
+
+def number_of(run: int | Summary) -> int:
+    """Returns the number of a run, which may be given by the summary of the call that made it."""
+    found: object = run.run_id if isinstance(run, Summary) else run
+    if isinstance(found, Integral) and 0 < int(found) < 2**63:
+        return int(found)
+    raise UsageError(f"run={found!r}: expected the number of a run, or the Summary of a reconcile that made one")
 
 
 def refuse_no_zone(*instants: datetime | None) -> None:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
-from halfop.api.calls import refuse_failed_parts, refuse_no_zone, refuse_text
+from halfop.api.calls import number_of, refuse_failed_parts, refuse_no_zone, refuse_text
 from halfop.api.ends import Hanging
 from halfop.api.erases import Erasing
 from halfop.api.lands import Lands
 from halfop.audit.audit import audit
+from halfop.columns.keys import Key
 from halfop.ending.standing import standing
 from halfop.examine.examine import examine
 from halfop.explain.explain import Explained, explain
@@ -89,14 +90,14 @@ class Halfop(Lands, Hanging, Erasing):
         with self._writing() as there:
             return WithRows(*preview(there, request))
 
-    def verify(self, run: int) -> WithRows[Difference]:
+    def verify(self, run: int | Summary) -> WithRows[Difference]:
         """Computes a run again from what it read, and lists what is recorded otherwise (`reconcile --verify`).
 
         >>> wh.verify(1).rows
         []
         """
         with self._writing() as there:
-            return WithRows(*verify(there, run))
+            return WithRows(*verify(there, number_of(run)))
 
     def _request(self, now: datetime | None, allow_future: bool, park_sinks: Sequence[str] = ()) -> Request:
         refuse_no_zone(now)
@@ -116,14 +117,14 @@ class Halfop(Lands, Hanging, Erasing):
 
     # ---- read ----
 
-    def explain(self, key: str) -> Explained:
+    def explain(self, key: Key | str) -> Explained:
         """Returns the life of a message, by BROKER/QUEUE/OFFSET or its UNIQ_KEY; printed, it is a timeline.
 
         >>> wh.explain("broker-a/0/1").summary.extra["messages"]
         {'broker-a/0/1': 'COMMITTED'}
         """
         with self._reading(**WITHOUT_CODEGEN) as warehouse, warehouse.for_few_rows():
-            return explain(warehouse, self.settings, key)
+            return explain(warehouse, self.settings, str(key))
 
     def topic(self, name: str) -> DataFrame:
         """Returns the committed messages of a real topic.
@@ -132,12 +133,12 @@ class Halfop(Lands, Hanging, Erasing):
         [Row(keys='k1')]
         """
         with self._reading() as warehouse:
-            return TopicTables.of(warehouse).rows(name)
+            return TopicTables.of(warehouse).rows(str(name))
 
-    def decisions(self, run: int | None = None) -> DataFrame:
+    def decisions(self, run: int | Summary | None = None) -> DataFrame:
         """Returns what a run has decided; without a run, what all of them have."""
         with self._reading() as warehouse:
-            return warehouse.read("decisions", None, None if run is None else equal("run_id", run))
+            return warehouse.read("decisions", None, None if run is None else equal("run_id", number_of(run)))
 
     def hanging(self) -> DataFrame:
         """Returns the transactions that are open or discarded, one a row.

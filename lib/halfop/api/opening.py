@@ -15,6 +15,7 @@ from halfop.api.halfop import Halfop
 from halfop.frame.cli import Context
 from halfop.frame.errors import UsageError
 from halfop.opened import session_of_job
+from halfop.settings.home import JARS_LOCK, checkout
 from halfop.settings.load import load_settings
 from halfop.warehouse.given import refuse_unfit, spark_conf
 from halfop.warehouse.session import session_of_server, spark_session
@@ -46,7 +47,12 @@ def open(
 def _new() -> SparkSession:
     """A session of our own. Where a launcher of ours has started this process, it has given Spark the jars."""
     launched = {"PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys()
-    return spark_session("python", **({} if launched else spark_conf()))
+    if launched:
+        return spark_session("python")
+    quiet = (checkout(os.environ) or JARS_LOCK.parent) / "conf" / "log4j2.properties"
+    if quiet.is_file():  # as jobs are
+        os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(quiet))
+    return spark_session("python", **spark_conf())
 
 
 def of_job(app: str, context: Context) -> Halfop:

@@ -33,6 +33,7 @@ from halfop.warehouse.erasures import TABLE as ERASURES
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
+from halfop.wording import refuse_empty
 
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
 _RULES_VERSION = 4  # part of an audit's id: other rules are another audit
@@ -89,6 +90,7 @@ class Audit:
 def audit(warehouse: Warehouse, settings: Settings) -> Summary:
     """Compares the topics, writes the findings to table `audit`, and returns the counts."""
     summary = Summary("audit")
+    refuse_empty(warehouse)
     now = datetime.now(timezone.utc)
     pins = _pinned(warehouse)
     progress = progress_rows(warehouse, pins["landing_progress"])

@@ -15,7 +15,7 @@ from halfop.examine import landed
 from halfop.examine.landed import FILES, Gap, LostFile
 from halfop.examine.logs import Aside
 from halfop.examine.repair import Repair, RowsWritten, missing, pinned, tables_there
-from halfop.examine.runs import by_run, deficits, lost_ends
+from halfop.examine.runs import by_run, deficits, lost_ends, lost_runs
 from halfop.frame.commands import job_here, word
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
@@ -140,8 +140,9 @@ def left(work: Repair, damaged: Collection[str], deep: bool) -> Left:
     ranges = landed.gaps(work.warehouse, damaged)
     if unmarked or marked:  # whose rows the ranges of files are
         ranges = [each for each in ranges if each.source != FILES]
-    ends = [f"runs lacks how run {run_id} ended" for run_id in lost_ends(work.warehouse)]
-    return Left(unmarked, marked, ranges, [*ends, *_of_pins(work), *(_of_runs(work) if deep else ())])
+    lost = [f"runs lacks run {run_id}" for run_id in lost_runs(work.warehouse, tables_there(work.root))]
+    lost += [f"runs lacks how run {run_id} ended" for run_id in lost_ends(work.warehouse)]
+    return Left(unmarked, marked, ranges, [*lost, *_of_pins(work), *(_of_runs(work) if deep else ())])
 
 
 def _of_pins(work: Repair) -> Iterator[str]:

@@ -62,10 +62,15 @@ def bring_back(warehouse: KernelWarehouse, settings: Settings, tables: list[str]
         if "OPENED" not in events:
             _append(warehouse, {**events["CLOSED"], "event": "OPENED", "counts": {}, "seconds": {}}, OPEN_APP)
             done.append(run_id)
-    for run_id in range(max(known, default=0) + 1, newest_seen(warehouse, tables) + 1):
+    for run_id in lost_runs(warehouse, tables):
         write_opened(warehouse, _unknown_run(warehouse, run_id, settings))
         done.append(run_id)
     return sorted({*done, *bring_back_ends(warehouse)})
+
+
+def lost_runs(warehouse: KernelWarehouse, tables: list[str]) -> range:
+    """The runs that only other tables show."""
+    return range(max(by_run(warehouse), default=0) + 1, newest_seen(warehouse, tables) + 1)
 
 
 def lost_ends(warehouse: KernelWarehouse) -> list[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop.columns.keys import Key, in_micros, key_of, named_copy, superseded_by
+from halfop.columns.keys import in_micros, key_of, named_copy, superseded_by
 from halfop.explain.life import MessageLife
 from halfop.explain.look_up import NO_TIME, queue_clock
 from halfop.frame import commands as w
@@ -97,11 +98,13 @@ def _open(warehouse: Warehouse, life: MessageLife, last: Row) -> Outlook:
         lines += _not_sent(life)
     known = clocks(progress_rows(warehouse))
     settings = _settings_of(warehouse, run, life.half, last, known)
+    clock = queue_clock(known, life.keys[-1], run.now)
+    now = None if clock is None else round(clock.timestamp() * 1000)
     if run.asks_at(last["broker_name"]):
-        lines += _next(life.half, last, settings, run)
+        lines += _next(life.half, last, settings, run, now)
     else:
-        lines += _watched(life.half, last, run, settings.forgotten)
-    return Outlook("OPEN", [*lines, _clock(known, life.keys[-1], run)])
+        lines += _watched(life.half, last, run, settings.forgotten, now)
+    return Outlook("OPEN", [*lines, _clock(clock, run)])
 
 
 def _stands_open(row: Row, last: Row) -> bool:
@@ -126,17 +129,18 @@ def _settings_of(warehouse: Warehouse, run: Run, half: Row, last: Row, known: li
     return MessageSettings(timeout, immunity, check_max, checks_a_run, interval, reserved, forgotten_at)
 
 
-def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str]:
-    """The next decision by lines 4b to 11 of the rules, and its earliest time."""
+def _next(half: Row, last: Row, settings: MessageSettings, run: Run, now: int | None) -> list[str]:
+    """The next decision by lines 4b to 11 of the rules, and its earliest time; `now` is by the queue clock."""
     born, stored = half["born_timestamp"] or 0, half["store_timestamp"] or 0
-    checked, times, now = last["last_checked_at"], last["check_times"] or 0, last["until"]
+    checked, times = last["last_checked_at"], last["check_times"] or 0
     answered = None if checked is None else checked + settings.interval
     expires = max((last["resumed_at"] or born) + settings.reserved, answered or 0)
     unless = f"unless an op lands first; by the settings of run {run.run_id}"
     ends = [] if settings.forgotten is None else [(settings.forgotten, _FORGOTTEN)]
     ends += [(answered or 0, _TOO_OFTEN)] if times >= settings.check_max else []
     expires, line = min([*ends, (expires, _EXPIRED)])
-    asked = max(stored, _immune_until(born, now, settings), answered or 0)
+    asked = max(stored, answered or 0)
+    asked = max(asked, _immune_until(born, max(asked, now or 0), settings))
     if expires < asked or times >= settings.check_max:
         return [f"next: it is discarded ({line}), {_from(expires, now)}, {unless}"]
     check = f"check {times + 1} of {settings.check_max}"
@@ -158,7 +162,7 @@ def _not_sent(life: MessageLife) -> list[str]:
     return [f"a question counts when a producer was sent it (rules.count): {waiting} of {written} not known to be sent"]
 
 
-def _watched(half: Row, last: Row, run: Run, forgotten: int | None) -> list[str]:
+def _watched(half: Row, last: Row, run: Run, forgotten: int | None, now: int | None) -> list[str]:
     """The end of watching; the rules may leave a message alone for longer."""
     over = (last["resumed_at"] or half["born_timestamp"] or 0) + in_micros(run.settings.rules.watch_for) // 1000
     asks, awaited = "asks and discards by itself", "an op, a final message or the broker's discard"
@@ -169,7 +173,7 @@ def _watched(half: Row, last: Row, run: Run, forgotten: int | None) -> list[str]
             over, reason, why = forgotten, Reason.FORGOTTEN_BY_BROKER, _FORGOTTEN
     return [
         f"its broker {asks} (rules.ask): halfop only watches, and waits for {awaited}",
-        f"after that: it is discarded ({reason.name}), {_from(over, last['until'])} ({why})",
+        f"after that: it is discarded ({reason.name}), {_from(over, now)} ({why})",
     ]
 
 
@@ -180,13 +184,14 @@ def _immune_until(born: int, now: int, settings: MessageSettings) -> int:
     return born + settings.timeout if now >= born else 0
 
 
-def _from(millis: int | None, now: int) -> str:
-    return "in the next run" if millis is None or millis <= now else f"not before {moment(millis)} by its queue clock"
+def _from(millis: int, now: int | None) -> str:
+    if now is None:
+        return "when ops of the queue have landed"
+    return "in the next run" if millis <= now else f"not before {moment(millis)} by its queue clock"
 
 
-def _clock(known: list[Clock], key: Key, run: Run) -> str:
+def _clock(clock: datetime | None, run: Run) -> str:
     """The queue clock as far as has landed by today, which may be further than the last run saw."""
-    clock = queue_clock(known, key, run.now)
     if clock is None:
         return f"{NO_TIME}: no op of the queue is known to have landed"
     if clock < run.now:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
-from urllib.parse import urlparse
 from uuid import UUID
 
 from halfop.frame.summary import Summary
@@ -120,12 +120,11 @@ class OpenLineage:
 
 def named(uri: str) -> tuple[str, str]:
     """Returns the namespace and the name of a table or file by OpenLineage's rules."""
-    parts = urlparse(uri)
-    if parts.scheme in ("", "file"):
-        return "file", parts.path.rstrip("/")
-    scheme = {"s3a": "s3", "s3n": "s3"}.get(parts.scheme, parts.scheme)
-    path = parts.path.rstrip("/")
-    return f"{scheme}://{parts.netloc}", path if scheme in ("hdfs", "abfs", "abfss") else path.lstrip("/")
+    [(scheme, host, path)] = re.findall(r"^(?:([\w.+-]+):)?(?://([^/]*))?(.*?)/*$", uri, re.DOTALL)
+    if scheme in ("", "file"):
+        return "file", path
+    scheme = {"s3a": "s3", "s3n": "s3"}.get(scheme, scheme)
+    return f"{scheme}://{host}", path if scheme in ("hdfs", "abfs", "abfss") else path.lstrip("/")
 
 
 _DONE = (0, 5)

@@ -55,7 +55,9 @@ class RuleColumns:
         interval is for the last answer. `forgets_after` has this by the broker's own settings, if they are known.
         `later`: columns of instants before which it did not ask.
         """
-        after = F.coalesce(F.col("forgets_after"), (self.check_max.cast("bigint") + 2) * self.check_interval)
+        most = F.lit(FARTHEST // max(self.check_interval, 1))  # more would be no number
+        by_rules = F.least(most, self.check_max.cast("bigint") + 2) * self.check_interval
+        after = F.coalesce(F.col("forgets_after"), by_rules)
         immune = F.greatest(F.lit(-FARTHEST), F.least(F.lit(FARTHEST), F.coalesce(immunity, self.timeout)))
         born = F.col("born_timestamp")
         begun = F.greatest(micros(born) + immune, *[micros(F.coalesce(F.col(c), born)) for c in later])

@@ -156,9 +156,12 @@ def _check_order(request: Request, last: Run | None) -> None:
 
 def _refuse_lost(warehouse: Warehouse, last: Run | None) -> None:
     """The next run goes on with what the last one left open."""
+    planned = warehouse.marker("decisions", PLAN_APP)
+    if planned > (last.run_id if last else 0):
+        raise LostRows(warehouse.path("runs"), planned)
     if last is None or not last.decided:
         return
-    if warehouse.marker("decisions", PLAN_APP) < last.run_id:
+    if planned < last.run_id:
         raise LostRows(warehouse.path("decisions"), last.run_id)
     warehouse.refuse_lost("decisions", last.run_id)
 

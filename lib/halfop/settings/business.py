@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from halfop.settings.values import Duration, Names, RocketName, Section, holds_secret, like, names_secret
+from halfop.settings.values import RECORDED, Duration, Names, RocketName, Section, holds_secret, like, names_secret
 
 OPEN_TRANSACTIONS = "open_transactions"
-RECORDED = "recorded"  # the context of settings of an earlier run, which a version may have let pass
 
 _BY = like(r"uniq_key|keys|body\.\$[^*]+", "uniq_key, keys, or body and a JSON path to one value, as body.$.order.id")
 _VIEW = like(rf"(?i)(?!{OPEN_TRANSACTIONS}$)[A-Z_]\w*", f"a name of SQL other than {OPEN_TRANSACTIONS}")

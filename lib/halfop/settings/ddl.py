@@ -13,7 +13,7 @@ SIMPLE = frozenset(
 )
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
 _UNFIT = re.compile(r"[ ,;{}()\n\t=]")  # Delta refuses such names where columns have no mapping
-_MOST_DIGITS = 38
+MOST_DIGITS = 38
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class _Tokens:
                 self.take()
                 numbers[1] = self.take()
             self.expect(")")
-        if not all(each.isdecimal() for each in numbers) or not int(numbers[1]) <= int(numbers[0]) <= _MOST_DIGITS:
-            raise ValueError(f"{field}: expected DECIMAL(digits, digits after the point), at most {_MOST_DIGITS}")
-        return Kind("DECIMAL", precision=int(numbers[0]), scale=int(numbers[1]))
+        digits, after = (int(each) if each.isdecimal() else -1 for each in numbers)
+        if not (1 <= digits <= MOST_DIGITS and 0 <= after <= digits):
+            raise ValueError(f"{field}: expected DECIMAL(digits, digits after the point), 1 to {MOST_DIGITS}")
+        return Kind("DECIMAL", precision=digits, scale=after)

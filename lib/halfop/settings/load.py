@@ -80,9 +80,7 @@ class _Layers:
         for key, value in mapping.items():
             path = (*prefix, str(key))
             if not isinstance(key, str):
-                self.problems.append(
-                    f"{'.'.join(path)} ({source}): YAML reads the name {key!r} as no text: put it in quotes"
-                )
+                self.problems.append(f"{'.'.join(path)} ({source}): the name {key!r} is no text: put it in quotes")
             elif (
                 isinstance(value, Mapping) and value.keys() & TopicOverride.model_fields.keys() and of_all_topics(path)
             ):
@@ -106,7 +104,10 @@ class _Layers:
     def text(self, path: Key, text: str, source: str) -> None:
         if len(path) > 2 and of_all_topics(path):
             self.no_topic(path, source)
-        elif (field := field_of(path)) is not None:
+        elif (field := field_of(path)) is not None and type_of(field) is str and not text.strip():
+            name = ".".join(path)
+            self.problems.append(f"{name} ({source}): expected a text, given nothing: leave it out if none is meant")
+        elif field is not None:
             self.values[path] = _Given(_scalar(text, field), redacted(text), source)
         elif is_section(path):
             self.problems.append(f"{'.'.join(path)} ({source}): has settings under it: give one of those")
@@ -127,10 +128,10 @@ class _Layers:
         else:
             self.problems.append(f"--set {override}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
 
-    def given(self, given: Mapping[str, object]) -> None:
+    def given(self, given: Mapping[Any, object]) -> None:
         """Values of a program, by dotted keys or as a file of settings has them."""
         for key, value in given.items():
-            *sections, name = key.split(".")
+            *sections, name = key.split(".") if isinstance(key, str) else [key]
             tree: dict[object, object] = {name: value}
             for section in reversed(sections):
                 tree = {section: tree}
@@ -205,16 +206,17 @@ def _shown(value: object) -> str:
 
 
 def _scalar(text: str, field: FieldInfo) -> object:
-    """A text as YAML reads it; as it is if text is wanted or YAML sees more than a scalar."""
+    """A text as YAML reads it, but a number in decimal; as it is if text is wanted, or YAML sees more than a scalar."""
+    of = type_of(field)
+    if of is str or (get_origin(of) is Literal and all(isinstance(each, str) for each in get_args(of))):
+        return None if text == "null" else text
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError):
         return text
-    if value is None:
-        return None
-    of = type_of(field)
-    wants_text = of is str or (get_origin(of) is Literal and all(isinstance(each, str) for each in get_args(of)))
-    return value if isinstance(value, str | bool | int | float) and not wants_text else text
+    if of is int and re.fullmatch("[-+]?[0-9]+", text):  # 015 is 13 by YAML, and 1:30 is 90
+        return int(text)
+    return value if value is None or isinstance(value, str if of == list[str] else str | bool) else text
 
 
 def default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:

@@ -10,14 +10,16 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from halfop.frame.errors import HalfopError, UsageError
-from halfop.settings.business import RECORDED, ResolveSettings
+from halfop.settings.business import ResolveSettings
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.home import checkout
 from halfop.settings.topics import TopicSettings
 from halfop.settings.values import (
+    RECORDED,
     Ask,
+    BrokerNames,
     Duration,
-    Names,
+    Limit,
     RocketName,
     Section,
     as_line,
@@ -38,7 +40,7 @@ class RuleOverride(Section):
     transaction_timeout: Duration | None = Field(
         default=None, description="`rules.transaction_timeout` for this one alone."
     )
-    transaction_check_max: int | None = Field(
+    transaction_check_max: Limit | None = Field(
         default=None, ge=0, description="`rules.transaction_check_max` for this one alone."
     )
 
@@ -46,7 +48,7 @@ class RuleOverride(Section):
 class GroupOverride(RuleOverride):
     """The settings of one producer group."""
 
-    checks_a_run: int | None = Field(
+    checks_a_run: Limit | None = Field(
         default=None,
         ge=0,
         description="`rules.checks_a_run` for this one alone; null: no limit. Left out: the general setting.",
@@ -64,7 +66,7 @@ class RuleSettings(Section):
     transaction_timeout: Duration = duration(
         "6s", "How long nobody is asked about a message that brings no check immunity of its own."
     )
-    transaction_check_max: int = Field(
+    transaction_check_max: Limit = Field(
         default=15, ge=0, description="How often a producer is asked before the message is discarded."
     )
     transaction_check_interval: Duration = duration(
@@ -89,7 +91,7 @@ class RuleSettings(Section):
         "The age at which a message of a broker that halfop only watches is discarded (END_NOT_SEEN), if halfop would "
         "ask about it or discard it.",
     )
-    checks_a_run: int | None = Field(
+    checks_a_run: Limit | None = Field(
         default=1000,
         ge=0,
         description="How many questions a run gives to a producer group, those about the oldest messages; the others "
@@ -207,7 +209,7 @@ class CatalogSettings(Section):
 class EndSettings(Section):
     """Ending transactions from outside of their producers: docs/ending.md."""
 
-    brokers: Names = Field(
+    brokers: BrokerNames = Field(
         default=[], description="The names of the brokers whose transactions `end --apply` may end. Empty: none."
     )
     min_age: Duration = duration(

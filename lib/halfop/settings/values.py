@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from halfop.rocketmq.names import LEGAL_NAME, is_legal
+from halfop.rocketmq.names import LEGAL_NAME
 
 UNITS = {
     "d": timedelta(days=1),
@@ -50,6 +50,17 @@ def _read_duration(value: object) -> timedelta:
 Duration = Annotated[timedelta, BeforeValidator(_read_duration), PlainSerializer(duration_text, return_type=str)]
 
 
+RECORDED = "recorded"  # the context of settings of an earlier run, which a version may have let pass
+_MOST = 2**31 - 1  # of a column
+
+
+def _at_most(value: object, info: ValidationInfo) -> object:
+    return min(value, _MOST) if info.context == RECORDED and isinstance(value, int) else value
+
+
+Limit = Annotated[int, BeforeValidator(_at_most), Field(le=_MOST)]
+
+
 # Names that end with `id` name no secret, but where one is kept.
 _NAME = r"(?:passw|passphrase|pwd|token|secret|credential|(?:access|account|api|private|shared)[_-]?key)[\w.-]*(?<!id)"
 _NAMED = re.compile(rf"(?i){_NAME}$")
@@ -77,14 +88,18 @@ def redacted(text: str) -> str:
 RocketName = Annotated[str, StringConstraints(pattern=f"^{LEGAL_NAME}$")]
 
 
-def _read_names(value: object) -> object:
-    names = [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
-    if isinstance(names, list) and all(isinstance(each, str) and is_legal(each) for each in names):
-        return names
-    raise PydanticCustomError("names", "expected names with , between: letters, digits, %, |, _ and -")
+def _names(pattern: str, expected: str) -> BeforeValidator:
+    def read(value: object) -> object:
+        names = [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+        if isinstance(names, list) and all(isinstance(each, str) and re.fullmatch(pattern, each) for each in names):
+            return names
+        raise PydanticCustomError("names", "{expected}", {"expected": f"expected names with , between{expected}"})
+
+    return BeforeValidator(read)
 
 
-Names = Annotated[list[str], BeforeValidator(_read_names)]
+Names = Annotated[list[str], _names(LEGAL_NAME, ": letters, digits, %, |, _ and -")]
+BrokerNames = Annotated[list[str], _names("[^,]+", "")]  # a broker is named as its machine, if by nobody
 
 
 def _read_ask(value: object) -> object:

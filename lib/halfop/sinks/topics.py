@@ -51,6 +51,6 @@ class TopicTables:
         parts = [self.warehouse.read(f"topics/{self.directories[topic]}")] if topic in self.directories else []
         if self.has_single:
             parts.append(self.warehouse.read(_SINGLE, None, equal("topic", topic)))
-        if not parts:
-            raise UsageError(f"{topic}: no message was committed to that topic{did_you_mean(topic, self.directories)}")
+        if topic not in self.directories and not (parts and parts[0].take(1)):
+            raise UsageError(f"{topic}: no message was committed to that topic{did_you_mean(topic, self.names())}")
         return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)

@@ -22,6 +22,7 @@ from halfop.wording import refuse_empty
 
 _READS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _SHOWS = ("DESCRIBE", "DESC", "EXPLAIN", "SHOW")
+_MOST = 2**31 - 1  # that Spark can count for a limit
 _ALLOWED = "a query (SELECT, WITH, FROM, VALUES, TABLE), DESCRIBE, EXPLAIN or SHOW"
 # A comment before a statement that shows is refused: where it ends is Spark's to say.
 _SHOWING = re.compile(rf"\s*({'|'.join(_SHOWS)})\b", re.IGNORECASE)
@@ -47,7 +48,7 @@ def queried(warehouse: Warehouse, statement: str, most: int | None = None) -> pa
     make_views(known, [name for name in known if everything or _names(lowered, name.lower())])
     with _in_a_sentence(known):
         rows = warehouse.spark.sql(text) if shows else _query(warehouse.spark, text)
-        return (rows if most is None else rows.limit(most)).toArrow()
+        return (rows if most is None else rows.limit(min(most, _MOST))).toArrow()
 
 
 def _names(text: str, name: str) -> bool:

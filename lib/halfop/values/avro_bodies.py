@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 from pyspark.sql import types as t
 
+from halfop.settings.ddl import MOST_DIGITS
 from halfop.values.misfit import Misfit
 
 _PRIMITIVE = {
@@ -68,14 +69,23 @@ def _plain(schema: Any) -> Any:
 def column_type(schema: str, _message: str) -> t.DataType:
     """The type of the values; a ValueError says what a table cannot have."""
     try:
+        found = _type(_parsed(schema), {}, ())
+    except KeyError as error:
+        raise ValueError(f"no schema of Avro: {error} is missing") from None
+    except (AssertionError, TypeError) as error:
+        raise ValueError(f"no schema of Avro: {error}") from None
+    if not isinstance(found, t.StructType):
+        raise ValueError("expected a record")
+    return found
+
+
+def _parsed(schema: str) -> Any:
+    try:
         given = json.loads(schema)
         fastavro.parse_schema(given)
     except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise ValueError(f"no schema of Avro: {error}") from None
-    found = _type(_plain(given), {}, ())
-    if not isinstance(found, t.StructType):
-        raise ValueError("expected a record")
-    return found
+    return _plain(given)
 
 
 def _type(schema: Any, known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
@@ -100,7 +110,11 @@ def _declared(kind: str, schema: Mapping[str, Any], known: dict[str, Any], above
         return t.ArrayType(_type(schema["items"], known, above))
     if kind == "map":
         return t.MapType(t.StringType(), _type(schema["values"], known, above))
+    if kind == "fixed" and not schema["size"]:  # a few bytes of a body could say that it has a billion of them
+        raise ValueError(f"{schema['name']} has no byte, so no column has its type")
     logical = schema.get("logicalType")
+    if logical == "decimal" and schema["precision"] > MOST_DIGITS:
+        raise ValueError(f"a column's decimal has at most {MOST_DIGITS} digits, not {schema['precision']}")
     if logical == "decimal":
         return t.DecimalType(schema["precision"], schema.get("scale", 0))
     return _LOGICAL[kind, logical]() if logical else _type(kind, known, above)
@@ -125,5 +139,7 @@ def _named(name: str, known: dict[str, Any], above: tuple[str, ...]) -> t.DataTy
 
 
 def _record(schema: Mapping[str, Any], known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
+    if not schema["fields"]:
+        raise ValueError(f"{schema['name']} has no field, so no column has its type")
     inner = (*above, schema["name"].rpartition(".")[2])
     return t.StructType([t.StructField(f["name"], _type(f["type"], known, inner)) for f in schema["fields"]])
