@@ -314,8 +314,9 @@ def test_what_no_life_has_read_may_hold_how_a_transaction_ended(
     before, late = w.Store(tmp_path / "before"), {"store_ms": w.BORN_MS + 60 * SECOND}
     places = [before.append(w.half(n)) for n in range(3)]
     final = before.append(w.final(1, places[1]))
-    stands = len(before.records)
     before.append(w.half(3))
+    stands = len(before.records)
+    before.append(w.half(4))
     after = begun(tmp_path / "after", before.records[:stands])
     for record in (w.half(10, **late), w.op("1,2,", **late)):
         after.append(record)
