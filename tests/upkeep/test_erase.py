@@ -312,6 +312,24 @@ def test_a_call_that_was_killed_goes_on(
     assert TableUpkeep(warehouse, "half_messages").lacking_guards == {}
 
 
+@pytest.mark.slow
+def test_a_message_that_opens_again_after_a_kill_keeps_its_body(
+    decided: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is there, its rows are there, too, and a run may deliver them."""
+    _, made = plan(decided, of_keys(3))
+    with dying(monkeypatch, erasing, "record", after=True), pytest.raises(Killed):
+        erase(decided, made, SETTINGS)
+    resume(decided, ResumeSelection([Key(*QUEUE, 3)]))
+    assert "erased" not in maintain(decided, SETTINGS)[0].extra
+    r.run(decided, RULES, LATER, layout="per_topic")
+    assert "erased" not in maintain(decided, SETTINGS)[0].extra
+    r.land(decided, [], ops("COMMIT", 3), LATER, {QUEUE: LATER})
+    r.run(decided, RULES, LATER + 1, layout="per_topic")
+    assert 3 in offsets(decided, "topics/T", "half_queue_offset")
+    assert maintain(decided, SETTINGS)[0].extra["erased"]["topics/T"] == 1, "it has ended now"
+
+
 # ---- old files, and what maintain does ----
 
 
@@ -341,6 +359,8 @@ def test_maintain_removes_what_has_come_back(decided: KernelWarehouse) -> None:
     """A user's own pipeline, and a repair, know nothing of what was erased."""
     erased(decided)
     r.append(decided, "half_messages", [r.half_cells(half(0), LATER)])
+    assert "erased" not in maintain(decided, SETTINGS)[0].extra, "no run has looked at it"
+    r.run(decided, RULES, LATER, layout="per_topic")
     summary, _ = maintain(decided, SETTINGS)
     assert summary.extra["erased"] == {"half_messages": 1}
     assert offsets(decided, "half_messages") == {6}

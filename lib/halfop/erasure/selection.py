@@ -19,7 +19,7 @@ from halfop.warehouse.erasures import HALVES
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.spark_errors import by_condition
-from halfop.warehouse.tables import NO_TABLE
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _STATE = ("decision", "open", "superseded_by", "superseded_by_broker", "superseded_by_queue")
 
@@ -72,7 +72,7 @@ def _keys(rows: DataFrame) -> set[Key]:
     return {key_of(row) for row in known.select(*HALF_KEY).distinct().collect()}
 
 
-def transactions(warehouse: KernelWarehouse, keys: Collection[Key]) -> list[WholeTransaction]:
+def transactions(warehouse: Warehouse, keys: Collection[Key]) -> list[WholeTransaction]:
     """Returns the transactions of these half messages, with all their copies."""
     last = dict[Key, Row]()
     new = set(keys)
@@ -86,7 +86,14 @@ def transactions(warehouse: KernelWarehouse, keys: Collection[Key]) -> list[Whol
     return [_transaction(group, last, news) for group in grouped(every, list(last.values()))]
 
 
-def _news(warehouse: KernelWarehouse) -> set[Key]:
+def closed_keys(warehouse: Warehouse, rows: DataFrame) -> DataFrame:
+    """Returns the half keys of rows whose transactions are not open."""
+    keys = _keys(rows)
+    found = transactions(warehouse, keys) if keys else []
+    return frame_of_keys(warehouse, keys.difference(*[each.keys for each in found if each.is_open]))
+
+
+def _news(warehouse: Warehouse) -> set[Key]:
     """Half messages about which something has landed that no run has looked at: a row, an op, a resume."""
     found = last_run(warehouse)
     pins = found[0].inputs if found else dict.fromkeys(INPUTS, NO_TABLE)
@@ -98,7 +105,7 @@ def _news(warehouse: KernelWarehouse) -> set[Key]:
     return _keys(landed(HALVES)) | _keys(named) | _keys(waiting(warehouse))
 
 
-def _last_decisions(warehouse: KernelWarehouse, keys: Collection[Key]) -> dict[Key, Row]:
+def _last_decisions(warehouse: Warehouse, keys: Collection[Key]) -> dict[Key, Row]:
     """The last decision about each half message of which a run has heard."""
     with Kept(warehouse.stage) as kept:
         asked = kept.persisted(frame_of_keys(warehouse, keys))
@@ -110,7 +117,7 @@ def _last_decisions(warehouse: KernelWarehouse, keys: Collection[Key]) -> dict[K
         return {key_of(row): row for row in found.collect()}
 
 
-def frame_of_keys(warehouse: KernelWarehouse, keys: Iterable[Key]) -> DataFrame:
+def frame_of_keys(warehouse: Warehouse, keys: Iterable[Key]) -> DataFrame:
     """Returns the half keys as rows."""
     return warehouse.frame(sorted(keys), KEY_COLUMNS)
 
