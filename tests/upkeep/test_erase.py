@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -247,6 +248,15 @@ def test_a_plan_holds_half_keys_alone_and_a_changed_one_is_refused(decided: Kern
     path.write_text(text.replace('"left_open": 0', '"left_open": 1'))
     with pytest.raises(InputRefused, match="not as it was planned"):
         read(str(path))
+
+
+def test_a_plan_is_of_one_warehouse(decided: KernelWarehouse, new_warehouse: Callable[[str], KernelWarehouse]) -> None:
+    _, made = plan(decided, of_keys(0))
+    other = new_warehouse("other")
+    r.land(other, [half(0)], [], NOW, KNOWN)
+    r.run(other, RULES, NOW)
+    with pytest.raises(UsageError, match="another warehouse"):
+        erase(other, made, SETTINGS)
 
 
 def test_a_uniq_key_finds_its_messages(warehouse: KernelWarehouse) -> None:
