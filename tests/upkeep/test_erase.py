@@ -340,6 +340,21 @@ def test_a_message_that_opens_again_after_a_kill_keeps_its_body(
     assert maintain(decided, SETTINGS)[0].extra["erased"]["topics/T"] == 1, "it has ended now"
 
 
+@pytest.mark.slow
+def test_one_erased_and_one_only_recorded_are_committed_in_one_run(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    r.land(warehouse, [half(n, check_times="1", store=NOW - 3_600_000) for n in (3, 7)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    erased(warehouse, of_keys(3))
+    _, made = plan(warehouse, of_keys(7))
+    with dying(monkeypatch, erasing, "record", after=True), pytest.raises(Killed):
+        erase(warehouse, made, SETTINGS)
+    r.land(warehouse, [], ops("COMMIT", 3, 7), LATER, {QUEUE: LATER})
+    assert r.run(warehouse, RULES, LATER, layout="per_topic").decisions["COMMIT"] == {"AFTER_DISCARD": 2}
+    assert offsets(warehouse, "topics/T", "half_queue_offset") == {7}
+
+
 # ---- old files, and what maintain does ----
 
 
