@@ -71,9 +71,14 @@ def _repair(work: Repair, found: Collection[Damage], wait: timedelta, summary: S
         with summary.phase("rows"), work.warehouse.for_few_rows():
             tables = tables_there(work.root)
             done = summary.extra["repaired"] = list[str]()
-            for line in work.bring_back(tables, damaged, summary):
-                log.info("brought back: %s", line)
-                done.append(line)
+            try:
+                for line in work.bring_back(tables, damaged, summary):
+                    log.info("brought back: %s", line)
+                    done.append(line)
+            except Exception:
+                if not done and not work.aside.unfinished:  # all is as it was
+                    work.aside.finish()
+                raise
             summary.extra["damaged_tables"] = damaged
         work.aside.finish()
 

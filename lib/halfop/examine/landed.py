@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from halfop.columns.keys import HALF_KEY
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.again import Again, kind_of
+from halfop.landing.fields import LONG_MAX
 from halfop.landing.files.landed_files import KEY
 from halfop.landing.files.landed_files import TABLE as LANDED_FILES
 from halfop.landing.files.sources import complete
@@ -76,7 +78,7 @@ def _of_queues(warehouse: KernelWarehouse, kind: str, name: str, was_damaged: bo
     there = (there if erased is None else there.unionByName(erased.select(*there.columns))).distinct()
     trimmed = version != NO_TABLE and trimmed_before(warehouse, version, name) is not None
     may_be_empty = trimmed and not was_damaged
-    holes = _holes(there)
+    holes = _holes(there.dropna())
     for row in rows:
         sure = row["source"] != FILES or kind == OP
         queue = row["broker_name"], row["queue_id"]
@@ -102,8 +104,8 @@ def _holes(there: DataFrame) -> dict[tuple[str, int], tuple[int, int, list[tuple
     before = F.lag("queue_offset").over(Window.partitionBy(queue).orderBy("queue_offset"))
     gap = F.when(F.col("queue_offset") > F.col("before") + 1, F.struct(F.col("before") + 1, "queue_offset"))
     of_queue = there.withColumn("before", before).groupBy(queue)
-    found = of_queue.agg(F.min("queue_offset"), F.max("queue_offset") + 1, F.sort_array(F.collect_list(gap))).collect()
-    return {(r[0], r[1]): (r[2], r[3], [(each[0], each[1]) for each in r[4]]) for r in found}
+    found = of_queue.agg(F.min("queue_offset"), F.max("queue_offset"), F.sort_array(F.collect_list(gap))).collect()
+    return {(r[0], r[1]): (r[2], min(r[3] + 1, LONG_MAX), [(each[0], each[1]) for each in r[4]]) for r in found}
 
 
 def _missing(
@@ -207,7 +209,7 @@ def _sources(warehouse: KernelWarehouse) -> dict[str, str]:
 
 def _landed(warehouse: KernelWarehouse, name: str) -> dict[Queue, OffsetSpan]:
     """The span of each queue, without the answers of `end`."""
-    rows = warehouse.read(name)
+    rows = warehouse.read(name).dropna(subset=HALF_KEY)
     rows = rows.where(_OF_BROKERS) if name == _TABLES[OP] else rows
     spans = rows.groupBy("broker_name", "queue_id").agg(F.min("queue_offset"), F.max("queue_offset")).collect()
     return {Queue(*row[:2]): OffsetSpan(row[2], row[3], 0) for row in spans}
