@@ -33,7 +33,8 @@ from halfop.upkeep.resume import ResumeSelection, resume
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import table, table_names
-from halfop.warehouse.upkeep import TableUpkeep
+from halfop.warehouse.session import session_settings
+from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
 from model.strategies import op_rows
 from pyspark.sql import functions as F
 from support import json_lines as j
@@ -257,6 +258,17 @@ def test_a_plan_is_of_one_warehouse(decided: KernelWarehouse, new_warehouse: Cal
     r.run(other, RULES, NOW)
     with pytest.raises(UsageError, match="another warehouse"):
         erase(other, made, SETTINGS)
+
+
+def test_a_condition_holds_for_the_half_message_itself(decided: KernelWarehouse) -> None:
+    """Topics lack columns of half messages: what they lack is not null."""
+    for where in ("offset_msg_id IS NULL", "coalesce(landed_at, TIMESTAMP'2000-01-01') < TIMESTAMP'2020-01-01'"):
+        assert plan(decided, ToErase(where=where))[1].keys == set()
+    with session_settings(decided.spark, UPKEEP):
+        TableUpkeep(decided, "half_messages").delete("queue_offset = 0", {})
+    assert plan(decided, ToErase(where="queue_offset = 0 AND keys IS NULL"))[1].keys == {Key(*QUEUE, 0)}
+    with pytest.raises(UsageError, match=r"topics/T: .*landed_at"):
+        plan(decided, ToErase(where="landed_at IS NULL"))
 
 
 def test_a_uniq_key_finds_its_messages(warehouse: KernelWarehouse) -> None:

@@ -51,15 +51,20 @@ class WholeTransaction:
 def named(warehouse: KernelWarehouse, wanted: ToErase) -> tuple[set[Key], set[str]]:
     """Returns the half keys, found wherever a message lies, and the UNIQ_KEYs that no message has.
 
-    Raises UsageError if the condition is wrong.
+    A condition holds for half messages; where those are no longer there, for what another table has of them. Raises
+    UsageError if it is wrong, or needs a column that such a table lacks.
     """
     found, met = set(wanted.keys), set[str]()
     if wanted.where is None and not wanted.uniq_keys:
         return found, met
     asked = F.broadcast(warehouse.frame([(each,) for each in wanted.uniq_keys], "uniq_key STRING"))
     for name, place in places(warehouse, MESSAGES):
-        with by_condition(wanted.where):
-            rows = place.as_halves(warehouse.read(name))
+        rows = place.as_halves(warehouse.read(name))
+        if wanted.where is not None and name != HALVES:
+            rows = rows.join(warehouse.read(HALVES), HALF_KEY, "left_anti")
+            if rows.isEmpty():
+                continue
+        with by_condition(wanted.where and f"{wanted.where} in {name}"):
             by_key = rows.join(asked, "uniq_key", "left_semi") if wanted.where is None else rows.where(wanted.where)
             for row in by_key.select(*HALF_KEY, "uniq_key").distinct().collect():
                 found.add(key_of(row))
