@@ -40,7 +40,10 @@ from halfop.warehouse.table_files import STAGING, staging_folder, write_apart
 from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
 
 log = logging.getLogger("halfop.reconcile")
-_ERASED = "%s: %d messages have been erased before run %d decided %s about them, so they are not written there"
+_ERASED = (
+    "%s: %d messages have been erased before run %d decided %s about them, or lack a part of their half key, so they "
+    "are not written there"
+)
 
 
 def write_messages(whole: WholeMessages) -> dict[str, Exception]:
