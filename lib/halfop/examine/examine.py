@@ -13,8 +13,8 @@ from typing import NamedTuple
 from halfop.columns.lives import own_name
 from halfop.examine import landed
 from halfop.examine.landed import FILES, Gap, LostFile
-from halfop.examine.logs import Aside
-from halfop.examine.repair import Repair, RowsWritten, missing, pinned, tables_there
+from halfop.examine.logs import Aside, tables_there
+from halfop.examine.repair import Repair, RowsWritten, missing, pinned
 from halfop.examine.runs import by_run, deficits, lost_ends
 from halfop.frame.commands import job_here, word
 from halfop.frame.errors import UsageError

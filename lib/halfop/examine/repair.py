@@ -36,18 +36,11 @@ from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.parquet import arrow_schema, cast_to
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.rows import Kept
-from halfop.warehouse.schema import OF_A_TOPIC, REJECTED, table_names
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import NO_TABLE, Marker, spec_of
 from halfop.warehouse.where import equal
 
 log = logging.getLogger("halfop.examine")
-
-
-def tables_there(root: Path) -> list[str]:
-    """The tables whose folders are there: halfop's own, and a topic's each."""
-    named = [name for name in table_names() if name != OF_A_TOPIC]
-    topics = sorted((root / "topics").iterdir()) if (root / "topics").is_dir() else []
-    return [name for name in [*named, *(f"topics/{each.name}" for each in topics)] if (root / name).is_dir()]
 
 
 @dataclass(frozen=True)
