@@ -269,7 +269,7 @@ class Maintenance:
         if self._dry:
             return [each.step for each in due]
         done: list[Step] = []
-        for lock in ("landing", "run", "audit"):
+        for lock in ("landing", "run", "audit", "ending"):
             steps = [each for each in due if _lock_of(each.step.table) == lock]
             threads = self._settings.topics.threads
             for start in range(0, len(steps), threads):
@@ -290,7 +290,7 @@ class Maintenance:
 
 def _lock_of(table: str) -> str:
     """The lock of those who write the table."""
-    return table if table == "audit" else "landing" if table in _LANDED else "run"
+    return {"audit": "audit", "endings": "ending"}.get(table) or ("landing" if table in _LANDED else "run")
 
 
 def _landings_of_copies(rows: DataFrame) -> DataFrame:
