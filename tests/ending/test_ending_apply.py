@@ -257,3 +257,18 @@ def test_killed_before_a_commit(warehouse: KernelWarehouse, called: Any, tmp_pat
 
 def ops_of_ours(warehouse: KernelWarehouse) -> set[int]:
     return {row["half_offset"] for row in warehouse.read("op_messages").where("source = 'RESOLVE'").collect()}
+
+
+def test_half_offsets_of_63_bits_get_answers_of_their_own(
+    warehouse: KernelWarehouse, called: Any, tmp_path: Path
+) -> None:
+    every = (5, 2**62 + 5, 2**62 - 1, 2**63 - 1)
+    halves = [half(n, commit_log_offset=at) for at, n in enumerate(every)]
+    r.land(warehouse, halves, [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    file = str(tmp_path / "plan.jsonl")
+    assert called("--where", "true", "--rollback", "--plan", file)[1]["planned"] == 4
+    assert called("--apply", file, *ALLOWED)[1].get("endings") == {"SENT": 4}
+    r.run(warehouse, RULES, NOW + 1)
+    assert decided(warehouse) == {(n, "ROLLBACK", "CHECK") for n in every}
+    assert r.rejected(warehouse) == {}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from datetime import timedelta
+
 import pyarrow as pa
 import pytest
-from halfop.ending.selection import planned
+from halfop.ending.selection import Selection, plan, planned
 from halfop.ending.standing import standing
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from support import rows as r
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
@@ -54,3 +59,12 @@ def test_a_copy_stands_for_its_transaction(warehouse: Warehouse) -> None:
     assert (offsets(rows), left_out) == ([5], {"NO_PRODUCER_GROUP": 1})
     (row,) = rows.to_pylist()
     assert (row["commit_log_offset"], [copy["queue_offset"] for copy in row["copies"]]) == (500, [1, 5])
+
+
+def test_a_message_born_in_the_future_can_be_ended(warehouse: KernelWarehouse) -> None:
+    tomorrow = int(time.time() * 1_000) + 86_400_000
+    r.land(warehouse, [half(1, born=tomorrow), half(2)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    every = Selection("ROLLBACK", where="true")
+    assert plan(warehouse, every)[0].extra["left_out"] == {"TOO_YOUNG": 1}
+    assert offsets(plan(warehouse, replace(every, min_age=timedelta(0)))[1].rows) == [1, 2]

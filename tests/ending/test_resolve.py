@@ -228,6 +228,17 @@ def test_a_path_to_several_values_is_refused() -> None:
         Resolution.model_validate({"query": ORDERS, "by": "body.$.items[*].id"})
 
 
+def test_the_caller_s_own_views_come_back(hanging: KernelWarehouse, orders: Callable[..., Any]) -> None:
+    spark = hanging.spark
+    for name in ("orders", "open_transactions"):
+        spark.createDataFrame([(name,)], "a string").createOrReplaceTempView(name)
+    _, found = resolved(hanging, {"tables": orders(BOTH_STATES)})
+    assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"}
+    for name in ("orders", "open_transactions"):
+        assert [row["a"] for row in spark.table(name).collect()] == [name]
+        spark.catalog.dropTempView(name)
+
+
 def test_the_query_may_name_the_open_transactions(hanging: KernelWarehouse) -> None:
     query = "SELECT key, 'ROLLBACK' AS outcome FROM open_transactions WHERE real_topic = 'T' AND queue_offset < 2;"
     _, found = resolved(hanging, {"query": query})

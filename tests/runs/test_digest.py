@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 from halfop.planning.digest import LATENCIES, Digest, Latency
+from halfop.runs.verify import verify
 from halfop.warehouse import reading
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
+from support import rows as r
+from support.messages import KNOWN, NOW, RULES, half, ops
 from support.seeds import SEED
 from support.ways import BY_SPARK, by_connector
 
@@ -104,3 +108,14 @@ def test_a_digest_counts_the_run_s_rows(
 def test_a_digest_of_nothing(warehouse: Warehouse) -> None:
     warehouse.make("decisions")
     assert Digest.of(warehouse, RUN).totals == {}
+
+
+def test_a_row_without_a_whole_key_stops_no_run(warehouse: KernelWarehouse) -> None:
+    """A user's own pipeline has written it: nothing can name it, so it has no body to write."""
+    r.land(warehouse, [half(0), half(1)], ops("COMMIT", 0), NOW, KNOWN)
+    for name in ("broker_name", "queue_id", "queue_offset"):
+        r.append(warehouse, "half_messages", [r.half_cells(half(5), NOW) | {name: None}])
+    for now in (NOW, NOW + 100_000):
+        r.run(warehouse, RULES, now)
+    assert {row["half_queue_offset"] for row in warehouse.rows("real_topics")} == {0}
+    assert verify(warehouse, 1)[0].status == verify(warehouse, 2)[0].status == 0

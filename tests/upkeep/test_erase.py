@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -32,7 +33,8 @@ from halfop.upkeep.resume import ResumeSelection, resume
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import table, table_names
-from halfop.warehouse.upkeep import TableUpkeep
+from halfop.warehouse.session import session_settings
+from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
 from model.strategies import op_rows
 from pyspark.sql import functions as F
 from support import json_lines as j
@@ -249,6 +251,26 @@ def test_a_plan_holds_half_keys_alone_and_a_changed_one_is_refused(decided: Kern
         read(str(path))
 
 
+def test_a_plan_is_of_one_warehouse(decided: KernelWarehouse, new_warehouse: Callable[[str], KernelWarehouse]) -> None:
+    _, made = plan(decided, of_keys(0))
+    other = new_warehouse("other")
+    r.land(other, [half(0)], [], NOW, KNOWN)
+    r.run(other, RULES, NOW)
+    with pytest.raises(UsageError, match="another warehouse"):
+        erase(other, made, SETTINGS)
+
+
+def test_a_condition_holds_for_the_half_message_itself(decided: KernelWarehouse) -> None:
+    """Topics lack columns of half messages: what they lack is not null."""
+    for where in ("offset_msg_id IS NULL", "coalesce(landed_at, TIMESTAMP'2000-01-01') < TIMESTAMP'2020-01-01'"):
+        assert plan(decided, ToErase(where=where))[1].keys == set()
+    with session_settings(decided.spark, UPKEEP):
+        TableUpkeep(decided, "half_messages").delete("queue_offset = 0", {})
+    assert plan(decided, ToErase(where="queue_offset = 0 AND keys IS NULL"))[1].keys == {Key(*QUEUE, 0)}
+    with pytest.raises(UsageError, match=r"topics/T: .*landed_at"):
+        plan(decided, ToErase(where="landed_at IS NULL"))
+
+
 def test_a_uniq_key_finds_its_messages(warehouse: KernelWarehouse) -> None:
     r.land(warehouse, [half(0, uniq_key="k0"), half(1, uniq_key="k1")], ops("COMMIT", 0, 1), NOW, KNOWN)
     r.run(warehouse, RULES, NOW, layout="single")
@@ -312,6 +334,39 @@ def test_a_call_that_was_killed_goes_on(
     assert TableUpkeep(warehouse, "half_messages").lacking_guards == {}
 
 
+@pytest.mark.slow
+def test_a_message_that_opens_again_after_a_kill_keeps_its_body(
+    decided: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is there, its rows are there, too, and a run may deliver them."""
+    _, made = plan(decided, of_keys(3))
+    with dying(monkeypatch, erasing, "record", after=True), pytest.raises(Killed):
+        erase(decided, made, SETTINGS)
+    resume(decided, ResumeSelection([Key(*QUEUE, 3)]))
+    assert "erased" not in maintain(decided, SETTINGS)[0].extra
+    r.run(decided, RULES, LATER, layout="per_topic")
+    assert "erased" not in maintain(decided, SETTINGS)[0].extra
+    r.land(decided, [], ops("COMMIT", 3), LATER, {QUEUE: LATER})
+    r.run(decided, RULES, LATER + 1, layout="per_topic")
+    assert 3 in offsets(decided, "topics/T", "half_queue_offset")
+    assert maintain(decided, SETTINGS)[0].extra["erased"]["topics/T"] == 1, "it has ended now"
+
+
+@pytest.mark.slow
+def test_one_erased_and_one_only_recorded_are_committed_in_one_run(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    r.land(warehouse, [half(n, check_times="1", store=NOW - 3_600_000) for n in (3, 7)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    erased(warehouse, of_keys(3))
+    _, made = plan(warehouse, of_keys(7))
+    with dying(monkeypatch, erasing, "record", after=True), pytest.raises(Killed):
+        erase(warehouse, made, SETTINGS)
+    r.land(warehouse, [], ops("COMMIT", 3, 7), LATER, {QUEUE: LATER})
+    assert r.run(warehouse, RULES, LATER, layout="per_topic").decisions["COMMIT"] == {"AFTER_DISCARD": 2}
+    assert offsets(warehouse, "topics/T", "half_queue_offset") == {7}
+
+
 # ---- old files, and what maintain does ----
 
 
@@ -341,6 +396,8 @@ def test_maintain_removes_what_has_come_back(decided: KernelWarehouse) -> None:
     """A user's own pipeline, and a repair, know nothing of what was erased."""
     erased(decided)
     r.append(decided, "half_messages", [r.half_cells(half(0), LATER)])
+    assert "erased" not in maintain(decided, SETTINGS)[0].extra, "no run has looked at it"
+    r.run(decided, RULES, LATER, layout="per_topic")
     summary, _ = maintain(decided, SETTINGS)
     assert summary.extra["erased"] == {"half_messages": 1}
     assert offsets(decided, "half_messages") == {6}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from halfop.examine import logs
 from halfop.examine.examine import examine
 from halfop.examine.logs import Aside, TableLog
 from halfop.examine.repair import Repair
@@ -254,3 +255,18 @@ def test_a_commit_that_comes_while_a_log_is_repaired_stands(tmp_path: Path) -> N
         TableLog(folder, Meanwhile(tmp_path, "now"), bytes).repair()
     assert commits[2].read_text() == "of the gateway"
     assert sorted(commits[0].parent.iterdir()) == commits
+
+
+def test_a_mark_that_a_power_cut_has_torn_stands_for_all_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable = list[Path]()
+    monkeypatch.setattr(logs, "make_durable", durable.extend)
+    aside = Aside(tmp_path, "now")
+    aside.begin(["runs"])
+    assert (aside.unfinished, durable[0].name) == (["runs"], "tables.json"), "its content first"
+    for name in ("decisions/_delta_log", "topics/orders/_delta_log"):
+        (tmp_path / name).mkdir(parents=True)
+    for torn in ("", '["deci'):
+        (tmp_path / "_damaged" / "unfinished").write_text(torn)
+        assert aside.unfinished == ["decisions", "topics/orders"]

@@ -12,20 +12,26 @@ from pathlib import Path
 import pytest
 from halfop.examine.examine import examine
 from halfop.examine.landed import gaps
+from halfop.examine.repair import Repair
 from halfop.frame.cli import main
 from halfop.landing import progress
 from halfop.landing.files.land import FilesRequest, land_files
-from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.lock import hold
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import delta_table
 from halfop.warehouse.upkeep import TRIMMED_BEFORE
 from model import reference as m
+from model.strategies import op_rows
 from support import rows as r
 from support.entry_points import job_of
+from support.halves import half_at
 from support.json_lines import T0, half, lines, op
 from support.rules.rule_words import NOW
 from support.rules.rule_words import half as rule_half
+from support.warehouses import with_tables
 
 from upkeep.test_examine import emptied, file_missing
 
@@ -146,3 +152,48 @@ def test_op_rows_that_are_lost_are_named_by_their_file(warehouse: KernelWarehous
     assert [shlex.split(call)[1] for call in look(warehouse, repair=True)[1]] == ["land", "examine"]
     assert land(warehouse, ops=(ops,))["op_messages"] == 1
     assert look(warehouse) == (0, [])
+
+
+def test_a_repair_moves_the_clock_of_files_up_to_what_has_landed_whole(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
+    """An answer of `end`, an op after a gap, and a queue that a user's own pipeline fills are no later time."""
+    late = op(3, "1", store_timestamp=T0 + 7_000_000)
+    land(warehouse, half_file(tmp_path, "h", 0, 1), ops=(lines(tmp_path / "o.jsonl", op(0, "0")),))
+    land(warehouse, ops=(lines(tmp_path / "late.jsonl", late),))
+    answer = {"broker_name": "b", "queue_id": 0, "queue_offset": 2**62, "item": 0, "source": "RESOLVE"}
+    r.append(warehouse, "op_messages", [answer | {"store_timestamp": T0 + 9_000_000}])
+    r.land(warehouse, [replace(rule_half(offset=7), broker="own")], [], NOW)
+    before = progress_rows(warehouse)
+    look(warehouse, repair=True)
+    assert progress_rows(warehouse) == before, "nothing was damaged"
+    for path in Path(warehouse.path("landing_progress")).glob("*.parquet"):
+        path.unlink()
+    look(warehouse, repair=True)
+    found = {(row["broker_name"], row["topic"]): row for row in progress_rows(warehouse)}
+    of_ops = found["b", OP_TOPIC]
+    assert (of_ops["next_offset"], of_ops["highest_offset"], of_ops["known_until"]) == (1, 4, r.instant(T0 + 5))
+    assert found["own", OP_TOPIC]["known_until"] is None
+
+
+def test_a_repair_with_the_last_offset_and_a_row_without_a_queue(warehouse: KernelWarehouse) -> None:
+    ops = op_rows(("b", 0), 2**63 - 1, "9", ["COMMIT"], NOW)
+    r.land(warehouse, [half_at(("b", 0), 2**63 - 1, NOW)], ops, NOW, {("b", 0): NOW}, sources={"b": "BROKER"})
+    r.append(warehouse, "half_messages", [r.half_cells(half_at(("b", 0), 5, NOW), NOW) | {"queue_id": None}])
+    r.append(warehouse, "op_messages", [r.op_cells(ops[0], NOW) | {"queue_id": None}])
+    for path in Path(warehouse.path("landing_progress")).glob("*.parquet"):
+        path.unlink()
+    assert look(warehouse, repair=True) == (0, [])
+    assert look(warehouse) == (0, [])
+
+
+def test_a_repair_that_fails_where_nothing_was_damaged_holds_up_no_job(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_tables(warehouse, "half_messages")
+    with monkeypatch.context() as patch:
+        patch.setattr(Repair, "bring_back", lambda *_: int("no step"))
+        with pytest.raises(ValueError, match="no step"):
+            look(warehouse, repair=True)
+    with hold(warehouse, "landing"):
+        assert look(warehouse) == (0, [])

@@ -267,3 +267,16 @@ def test_a_deletion_that_dies_half_way_leaves_the_feed_off_and_no_row_out(
     r.run(warehouse, RULES, NOW + 20)
     delivered = sorted(row["half_queue_offset"] for row in warehouse.read("real_topics").collect())
     assert delivered == [0, 1]
+
+
+def test_the_table_of_end_is_kept_small_under_its_own_lock(warehouse: KernelWarehouse) -> None:
+    r.land(warehouse, [], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    with hold(warehouse, "run"):
+        warehouse.make("endings")
+    ending = {"plan_id": "p", "broker_name": "b", "queue_id": 0, "queue_offset": 2, "state": "SENT", "at": NOW}
+    for _ in range(2):
+        r.append(warehouse, "endings", [ending])
+    with hold(warehouse, "ending"), pytest.raises(WarehouseBusy, match="ending lock"):
+        maintained(warehouse, Settings())
+    assert maintained(warehouse, Settings())[m.COMPACT, "endings"].files == 2

@@ -177,7 +177,8 @@ def _rolled_back(row: Row, live: PlannedPlace) -> Row:
 
 _OPS = "op_messages"
 _WAIT = timedelta(minutes=10)  # for a landing
-# Above every offset of a broker: what a producer has answered counts first, if a run sees both.
+# Above every offset of a broker: what a producer has answered counts first, if a run sees both. Half offsets from there
+# on keep their own, as another item.
 FIRST_OFFSET = 2**62
 
 
@@ -224,8 +225,8 @@ def _op(row: Row, made: datetime) -> dict[str, object]:
     return {
         "broker_name": row.key.broker_name,
         "queue_id": row.key.queue_id,
-        "queue_offset": FIRST_OFFSET + live.queue_offset,
-        "item": 0,
+        "queue_offset": FIRST_OFFSET | live.queue_offset,
+        "item": live.queue_offset // FIRST_OFFSET,
         "tag": END_TAG,
         "body": str(live.queue_offset),
         "half_offset": live.queue_offset,

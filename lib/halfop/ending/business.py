@@ -115,8 +115,12 @@ class Business:
 
 @contextmanager
 def business(spark: SparkSession, group: str, how: Resolution, transactions: DataFrame) -> Iterator[Business]:
-    """Gives the tables of a group their names, and the transactions theirs, for as long as the block runs."""
+    """Gives the tables of a group their names, and the transactions theirs, for as long as the block runs.
+
+    The caller's own views of these names are back afterwards.
+    """
     made: list[str] = []
+    own = [(name, view) for name in (*how.tables, OPEN_TRANSACTIONS) if (view := _view(spark, name)) is not None]
     try:
         for name, source in how.tables.items():
             _loaded(spark, f"resolve.groups.{group}.tables.{name}", source).createOrReplaceTempView(name)
@@ -127,6 +131,13 @@ def business(spark: SparkSession, group: str, how: Resolution, transactions: Dat
     finally:
         for name in made:
             spark.catalog.dropTempView(name)
+        for name, view in own:
+            view.createOrReplaceTempView(name)
+
+
+def _view(spark: SparkSession, name: str) -> DataFrame | None:
+    is_view = spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
+    return spark.table(name) if is_view else None
 
 
 def _loaded(spark: SparkSession, place: str, source: TableSource) -> DataFrame:

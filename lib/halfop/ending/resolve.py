@@ -30,7 +30,7 @@ from halfop.ending.business import (
     with_join_keys,
 )
 from halfop.ending.plan import COMMIT, ROLLBACK, ROWS, EndingPlan, new_head
-from halfop.ending.selection import left_out, split
+from halfop.ending.selection import born_until, left_out, split
 from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
@@ -88,10 +88,9 @@ def resolve(warehouse: KernelWarehouse, request: ResolveRequest) -> tuple[Summar
     """Returns a plan to end open transactions as business data says, and what it says both of. Nothing is written."""
     summary, found = Summary("resolve"), _Found()
     groups = _asked(request)
-    until = datetime.now(timezone.utc) - request.min_age
     with summary.shown_in_failure(), summary.phase("plan"):
         open_ones = standing(warehouse, request.discarded)
-        rows = open_ones.rows.withColumn("left_out", left_out(until))
+        rows = open_ones.rows.withColumn("left_out", left_out(born_until(request.min_age)))
         for name in groups:
             mine = rows.where(F.col("producer_group") == name)
             _resolve(warehouse, name, request.known[name], mine, found)

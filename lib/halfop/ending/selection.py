@@ -68,7 +68,7 @@ def plan(warehouse: KernelWarehouse, selection: Selection) -> tuple[Summary, End
 
 
 def _planned(warehouse: KernelWarehouse, found: Standing, selection: Selection) -> Planned:
-    until = datetime.now(timezone.utc) - selection.min_age
+    until = born_until(selection.min_age)
     with by_condition(selection.where):
         return planned(found, _wanted(warehouse, found, selection), selection.origin, until)
 
@@ -94,6 +94,12 @@ def _asked(warehouse: KernelWarehouse, found: Standing, selection: Selection) ->
 
 
 TOO_YOUNG = "TOO_YOUNG"
+_EVER = datetime(9999, 12, 31, tzinfo=timezone.utc)  # a plan has no later times
+
+
+def born_until(min_age: timedelta) -> datetime:
+    """Returns the instant until which a message must have been born; without a least age a clock may be ahead."""
+    return datetime.now(timezone.utc) - min_age if min_age else _EVER
 
 
 class Planned(NamedTuple):

@@ -44,15 +44,12 @@ class HalfColumns:
         return F.expr(self.only) & filled
 
     def as_halves(self, rows: DataFrame) -> DataFrame:
-        """Returns rows with the columns of half messages; those that are not there are null."""
+        """Returns rows with the columns of half messages that are there."""
         struct = table(HALVES).struct
         named = dict(self.of_half) | {of: name for name, of in self.key.items()}
         given = {f.name: named.get(f.name, f.name) for f in struct}
         return rows.select(
-            *[
-                F.expr(of if _is_there(rows, of) else "NULL").cast(struct[n].dataType).alias(n)
-                for n, of in given.items()
-            ]
+            *[F.expr(of).cast(struct[n].dataType).alias(n) for n, of in given.items() if _is_there(rows, of)]
         )
 
 

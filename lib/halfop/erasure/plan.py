@@ -1,4 +1,4 @@
-"""A plan to erase: half keys alone, so that its file holds no part of a message."""
+"""A plan to erase in one warehouse: half keys alone, so that its file holds no part of a message."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from halfop.frame.plan_file import PlanFile, new_plan_id
 from halfop.frame.trouble import owner
 
 ROWS = pa.schema([("broker_name", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64())])
-_FORM = 1
+_FORM = 2
 
 
 @dataclass(frozen=True)
 class ErasureHead:
-    """The origin of a plan, the number of rows in each table when it was made, and of messages that stay open."""
+    """The origin of a plan, the number of rows in each table when it was made, and of messages that stay open.
+
+    `warehouse`: the instant of its first run, by which it is known.
+    """
 
     plan_id: str
     made_at: str
@@ -25,6 +28,7 @@ class ErasureHead:
     asked_for: str
     left_open: int
     tables: dict[str, int] = field(default_factory=dict)
+    warehouse: str = ""
     form: int = _FORM
 
     @property
@@ -47,10 +51,10 @@ class ErasurePlan:
         return {Key(*cells) for cells in zip(*(self.rows[name].to_pylist() for name in Key._fields), strict=True)}
 
 
-def new_plan(keys: set[Key], asked_for: str, left_open: int, tables: dict[str, int]) -> ErasurePlan:
+def new_plan(keys: set[Key], asked_for: str, left_open: int, tables: dict[str, int], warehouse: str) -> ErasurePlan:
     """Returns a plan that is made now, by this user."""
     now = datetime.now(timezone.utc)
-    head = ErasureHead(new_plan_id(now), now.isoformat(), owner(), asked_for, left_open, tables)
+    head = ErasureHead(new_plan_id(now), now.isoformat(), owner(), asked_for, left_open, tables, warehouse)
     return ErasurePlan(head, pa.Table.from_pylist([key._asdict() for key in sorted(keys)], schema=ROWS))
 
 

@@ -19,7 +19,7 @@ from halfop.warehouse.erasures import HALVES
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.spark_errors import by_condition
-from halfop.warehouse.tables import NO_TABLE
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _STATE = ("decision", "open", "superseded_by", "superseded_by_broker", "superseded_by_queue")
 
@@ -51,15 +51,20 @@ class WholeTransaction:
 def named(warehouse: KernelWarehouse, wanted: ToErase) -> tuple[set[Key], set[str]]:
     """Returns the half keys, found wherever a message lies, and the UNIQ_KEYs that no message has.
 
-    Raises UsageError if the condition is wrong.
+    A condition holds for half messages; where those are no longer there, for what another table has of them. Raises
+    UsageError if it is wrong, or needs a column that such a table lacks.
     """
     found, met = set(wanted.keys), set[str]()
     if wanted.where is None and not wanted.uniq_keys:
         return found, met
     asked = F.broadcast(warehouse.frame([(each,) for each in wanted.uniq_keys], "uniq_key STRING"))
     for name, place in places(warehouse, MESSAGES):
-        with by_condition(wanted.where):
-            rows = place.as_halves(warehouse.read(name))
+        rows = place.as_halves(warehouse.read(name))
+        if wanted.where is not None and name != HALVES:
+            rows = rows.join(warehouse.read(HALVES), HALF_KEY, "left_anti")
+            if rows.isEmpty():
+                continue
+        with by_condition(wanted.where and f"{wanted.where} in {name}"):
             by_key = rows.join(asked, "uniq_key", "left_semi") if wanted.where is None else rows.where(wanted.where)
             for row in by_key.select(*HALF_KEY, "uniq_key").distinct().collect():
                 found.add(key_of(row))
@@ -72,7 +77,7 @@ def _keys(rows: DataFrame) -> set[Key]:
     return {key_of(row) for row in known.select(*HALF_KEY).distinct().collect()}
 
 
-def transactions(warehouse: KernelWarehouse, keys: Collection[Key]) -> list[WholeTransaction]:
+def transactions(warehouse: Warehouse, keys: Collection[Key]) -> list[WholeTransaction]:
     """Returns the transactions of these half messages, with all their copies."""
     last = dict[Key, Row]()
     new = set(keys)
@@ -86,7 +91,14 @@ def transactions(warehouse: KernelWarehouse, keys: Collection[Key]) -> list[Whol
     return [_transaction(group, last, news) for group in grouped(every, list(last.values()))]
 
 
-def _news(warehouse: KernelWarehouse) -> set[Key]:
+def closed_keys(warehouse: Warehouse, rows: DataFrame) -> DataFrame:
+    """Returns the half keys of rows whose transactions are not open."""
+    keys = _keys(rows)
+    found = transactions(warehouse, keys) if keys else []
+    return frame_of_keys(warehouse, keys.difference(*[each.keys for each in found if each.is_open]))
+
+
+def _news(warehouse: Warehouse) -> set[Key]:
     """Half messages about which something has landed that no run has looked at: a row, an op, a resume."""
     found = last_run(warehouse)
     pins = found[0].inputs if found else dict.fromkeys(INPUTS, NO_TABLE)
@@ -98,7 +110,7 @@ def _news(warehouse: KernelWarehouse) -> set[Key]:
     return _keys(landed(HALVES)) | _keys(named) | _keys(waiting(warehouse))
 
 
-def _last_decisions(warehouse: KernelWarehouse, keys: Collection[Key]) -> dict[Key, Row]:
+def _last_decisions(warehouse: Warehouse, keys: Collection[Key]) -> dict[Key, Row]:
     """The last decision about each half message of which a run has heard."""
     with Kept(warehouse.stage) as kept:
         asked = kept.persisted(frame_of_keys(warehouse, keys))
@@ -110,7 +122,7 @@ def _last_decisions(warehouse: KernelWarehouse, keys: Collection[Key]) -> dict[K
         return {key_of(row): row for row in found.collect()}
 
 
-def frame_of_keys(warehouse: KernelWarehouse, keys: Iterable[Key]) -> DataFrame:
+def frame_of_keys(warehouse: Warehouse, keys: Iterable[Key]) -> DataFrame:
     """Returns the half keys as rows."""
     return warehouse.frame(sorted(keys), KEY_COLUMNS)
 

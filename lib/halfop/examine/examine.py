@@ -13,8 +13,8 @@ from typing import NamedTuple
 from halfop.columns.lives import own_name
 from halfop.examine import landed
 from halfop.examine.landed import FILES, Gap, LostFile
-from halfop.examine.logs import Aside
-from halfop.examine.repair import Repair, RowsWritten, missing, pinned, tables_there
+from halfop.examine.logs import Aside, tables_there
+from halfop.examine.repair import Repair, RowsWritten, missing, pinned
 from halfop.examine.runs import by_run, deficits, lost_ends, lost_runs
 from halfop.frame.commands import job_here, word
 from halfop.frame.errors import UsageError
@@ -71,9 +71,14 @@ def _repair(work: Repair, found: Collection[Damage], wait: timedelta, summary: S
         with summary.phase("rows"), work.warehouse.for_few_rows():
             tables = tables_there(work.root)
             done = summary.extra["repaired"] = list[str]()
-            for line in work.bring_back(tables, damaged, summary):
-                log.info("brought back: %s", line)
-                done.append(line)
+            try:
+                for line in work.bring_back(tables, damaged, summary):
+                    log.info("brought back: %s", line)
+                    done.append(line)
+            except Exception:
+                if not done and not work.aside.unfinished:  # all is as it was
+                    work.aside.finish()
+                raise
             summary.extra["damaged_tables"] = damaged
         work.aside.finish()
 

@@ -9,16 +9,19 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from halfop.columns.keys import HALF_KEY
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.again import Again, kind_of
+from halfop.landing.fields import LONG_MAX
 from halfop.landing.files.landed_files import KEY
 from halfop.landing.files.landed_files import TABLE as LANDED_FILES
+from halfop.landing.files.sources import complete
 from halfop.landing.lost import Range
-from halfop.landing.progress import ProgressRow, instant
+from halfop.landing.progress import OffsetSpan, ProgressRow, Queue, QueueProgress, instant
 from halfop.landing.table_rows import TABLES
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
-from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, topics_of
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.warehouse.erasures import erasures
 from halfop.warehouse.files import shown_path
 from halfop.warehouse.kernel import KernelWarehouse
@@ -31,6 +34,7 @@ from halfop.warehouse.upkeep import trimmed_before
 _TABLES = {HALF: "half_messages", OP: "op_messages"}
 _OF_TABLES = {"final_messages": FINAL, "broker_discards": DISCARD}
 FILES = "FILES"
+_OF_BROKERS = "source IS DISTINCT FROM 'RESOLVE'"
 
 
 @dataclass(frozen=True)
@@ -68,13 +72,13 @@ def _of_queues(warehouse: KernelWarehouse, kind: str, name: str, was_damaged: bo
         return
     rows_there = warehouse.read(name)
     if kind == OP:
-        rows_there = rows_there.where("source IS DISTINCT FROM 'RESOLVE'")
+        rows_there = rows_there.where(_OF_BROKERS)
     there = rows_there.select(_owner(rows_there).alias("broker_name"), "queue_id", "queue_offset")
     erased = erasures(warehouse, None, name)
     there = (there if erased is None else there.unionByName(erased.select(*there.columns))).distinct()
     trimmed = version != NO_TABLE and trimmed_before(warehouse, version, name) is not None
     may_be_empty = trimmed and not was_damaged
-    holes = _holes(there)
+    holes = _holes(there.dropna())
     for row in rows:
         sure = row["source"] != FILES or kind == OP
         queue = row["broker_name"], row["queue_id"]
@@ -100,8 +104,8 @@ def _holes(there: DataFrame) -> dict[tuple[str, int], tuple[int, int, list[tuple
     before = F.lag("queue_offset").over(Window.partitionBy(queue).orderBy("queue_offset"))
     gap = F.when(F.col("queue_offset") > F.col("before") + 1, F.struct(F.col("before") + 1, "queue_offset"))
     of_queue = there.withColumn("before", before).groupBy(queue)
-    found = of_queue.agg(F.min("queue_offset"), F.max("queue_offset") + 1, F.sort_array(F.collect_list(gap))).collect()
-    return {(r[0], r[1]): (r[2], r[3], [(each[0], each[1]) for each in r[4]]) for r in found}
+    found = of_queue.agg(F.min("queue_offset"), F.max("queue_offset"), F.sort_array(F.collect_list(gap))).collect()
+    return {(r[0], r[1]): (r[2], min(r[3] + 1, LONG_MAX), [(each[0], each[1]) for each in r[4]]) for r in found}
 
 
 def _missing(
@@ -177,20 +181,20 @@ def _listed(warehouse: KernelWarehouse) -> Iterator[Gap]:
 def bring_back_progress(warehouse: KernelWarehouse, at: int) -> list[str]:
     """Writes rows of queues whose messages have landed further than landing_progress says; returns the queues.
 
-    Of files the newest op's time is known again; a broker's next landing says its own, and until then no time passes.
+    Of files the time of the ops up to a gap is known again; a broker's next landing says its own, and until then no
+    time passes.
     """
     warehouse.make(PROGRESS)
     known = {(r["broker_name"], r["topic"], r["queue_id"]): r["next_offset"] for r in progress_rows(warehouse)}
-    sources = _sources(warehouse)
+    sources, halves, ops = _sources(warehouse), _landed(warehouse, "half_messages"), _landed(warehouse, "op_messages")
+    whole = complete(warehouse, [each for each in ops if sources.get(each.broker_name, FILES) == FILES], ops, {})
+    every = QueueProgress(halves, ops, {queue: each.newest for queue, each in whole.items()}, whole)
     made: dict[str, list[ProgressRow]] = {}
-    for (name, topic, queue), (first, following, newest) in _landed(warehouse).items():
-        source = sources.get(name, FILES)
-        here = known.get((name, topic, queue))
-        if (name, topic, queue) in known and (source != FILES or (here is not None and here >= following)):
-            continue
-        offsets = (following, first) if source == FILES else (None, None)
-        time = newest if source == FILES and topic in OP_TOPICS else None
-        made.setdefault(source, []).append(ProgressRow(name, topic, queue, offsets[0], time, at, offsets[1]))
+    for found in progress.rows_after(every, at):
+        source = sources.get(found.broker_name, FILES)
+        row = found if source == FILES else found._replace(next_offset=None, first_offset=None)
+        if row[:3] not in known or (row.next_offset or 0) > (known[row[:3]] or 0):
+            made.setdefault(source, []).append(row)
     for source, rows in made.items():
         progress.move(warehouse, rows, source)
     return sorted({f"{row.broker_name}/{row.queue_id}" for rows in made.values() for row in rows})
@@ -203,16 +207,12 @@ def _sources(warehouse: KernelWarehouse) -> dict[str, str]:
     return found | {r["broker_name"]: r["source"] for r in progress_rows(warehouse) if r["source"]}
 
 
-def _landed(warehouse: KernelWarehouse) -> dict[tuple[str, str, int], tuple[int, int, int | None]]:
-    """The span of each queue, and the newest store time of its messages."""
-    found = {}
-    span = (F.min("queue_offset"), F.max("queue_offset") + 1, F.max(F.unix_micros("store_timestamp")))
-    for kind, name in enumerate(("half_messages", "op_messages")):
-        for row in warehouse.read(name).groupBy("broker_name", "queue_id").agg(*span).collect():
-            topics = topics_of(row[1])
-            found[row[0], topics[kind], row[1]] = (row[2], row[3], row[4])
-            found.setdefault((row[0], topics[1 - kind], row[1]), (0, 0, None))
-    return found
+def _landed(warehouse: KernelWarehouse, name: str) -> dict[Queue, OffsetSpan]:
+    """The span of each queue, without the answers of `end`."""
+    rows = warehouse.read(name).dropna(subset=HALF_KEY)
+    rows = rows.where(_OF_BROKERS) if name == _TABLES[OP] else rows
+    spans = rows.groupBy("broker_name", "queue_id").agg(F.min("queue_offset"), F.max("queue_offset")).collect()
+    return {Queue(*row[:2]): OffsetSpan(row[2], row[3], 0) for row in spans}
 
 
 # ---- files whose rows a table has lost: marked in landed_files, they land again as if they had not landed ----

@@ -22,9 +22,17 @@ from halfop.frame.trouble import make_durable
 from halfop.warehouse.damage import Damage, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.lock import UNFINISHED
+from halfop.warehouse.schema import OF_A_TOPIC, table_names
 
 OPERATION = "HALFOP EXAMINE"
 Action = dict[str, Any]
+
+
+def tables_there(root: Path) -> list[str]:
+    """The tables whose folders are there: halfop's own, and a topic's each."""
+    named = [name for name in table_names() if name != OF_A_TOPIC]
+    topics = sorted((root / "topics").iterdir()) if (root / "topics").is_dir() else []
+    return [name for name in [*named, *(f"topics/{each.name}" for each in topics)] if (root / name).is_dir()]
 
 
 @dataclass(frozen=True)
@@ -49,16 +57,20 @@ class Aside:
 
     @property
     def unfinished(self) -> list[str]:
-        """The tables that a repair which was stopped had found damaged; none if there is none."""
-        return list(json.loads(self._mark.read_text())) if self._mark.exists() else []
+        """The tables that a repair which was stopped had found damaged; none if there is none, all if nobody knows."""
+        try:
+            return list(json.loads(self._mark.read_text())) if self._mark.exists() else []
+        except ValueError:  # a power cut has torn it
+            return tables_there(self.root)
 
     def begin(self, tables: Iterable[str]) -> None:
         """From here on no job works on the warehouse, until the repair is finished."""
         made = self.folder / "tables.json"
         made.parent.mkdir(parents=True, exist_ok=True)
         made.write_text(json.dumps(sorted({*tables, *self.unfinished})))
+        make_durable([made])
         os.replace(made, self._mark)
-        make_durable([self._mark, self._mark.parent])
+        make_durable([self._mark.parent])
 
     def finish(self) -> None:
         """Lets the jobs work again."""

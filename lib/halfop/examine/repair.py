@@ -34,19 +34,13 @@ from halfop.warehouse.disk import NOT_PARQUET, LocalDisk
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.parquet import arrow_schema, cast_to
+from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.rows import Kept
-from halfop.warehouse.schema import OF_A_TOPIC, REJECTED, table_names
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import NO_TABLE, Marker, spec_of
 from halfop.warehouse.where import equal
 
 log = logging.getLogger("halfop.examine")
-
-
-def tables_there(root: Path) -> list[str]:
-    """The tables whose folders are there: halfop's own, and a topic's each."""
-    named = [name for name in table_names() if name != OF_A_TOPIC]
-    topics = sorted((root / "topics").iterdir()) if (root / "topics").is_dir() else []
-    return [name for name in [*named, *(f"topics/{each.name}" for each in topics)] if (root / name).is_dir()]
 
 
 @dataclass(frozen=True)
@@ -78,10 +72,14 @@ class Repair:
         topics = [name for name in tables if name.startswith("topics/")]
         yield from self._salvaged(damaged)
         yield from self._runs(tables, damaged)
+        short = [name for name, version in pinned(self.warehouse).items() if self.warehouse.version(name) < version]
+        self.aside.begin(short)  # before the pads hide it
+        damaged = self.aside.unfinished
         yield from self._pads(tables)
         at = next_instant(self.warehouse)
         landed.list_lost(self.warehouse, damaged, at, summary)
-        yield from _said("landing_progress: rows of {}", landed.bring_back_progress(self.warehouse, at))
+        if PROGRESS in damaged:
+            yield from _said("landing_progress: rows of {}", landed.bring_back_progress(self.warehouse, at))
         if lost := landed.lost_files(self.warehouse):
             landed.forget(self.warehouse, lost, at)
             yield f"landed_files: marks on {plural(len(lost), 'file')} whose rows are lost"

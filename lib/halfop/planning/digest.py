@@ -113,7 +113,7 @@ class Digest:
         """Ranges of offsets in which the half messages lie that were decided so."""
         found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
         for row in self.rows:
-            if row["decision"] in decisions:
+            if row["decision"] in decisions and None not in (row["broker_name"], row["queue_id"], row["low"]):
                 found.setdefault((row["broker_name"], row["queue_id"], row["landing"]), []).append(row)
         return [
             OffsetRange(broker, queue, min(r["low"] for r in rows), max(r["high"] for r in rows), landing)

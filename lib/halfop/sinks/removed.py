@@ -5,14 +5,16 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
 from halfop.frame.errors import LostRows
 from halfop.planning.counts import covers, ranges_of
 from halfop.planning.digest import Digest
+from halfop.planning.run import Run
 from halfop.sinks.targets import Target
-from halfop.warehouse.erasures import erased_keys
+from halfop.warehouse.erasures import HALVES, erased_keys
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import TRIMMED_BEFORE, first_whole_run, trimmed_before
 from halfop.warehouse.where import equal
@@ -21,20 +23,37 @@ _ALL_TOPICS = "real_topics"
 
 
 def removed(warehouse: Warehouse, target: Target, run_id: int) -> int:
-    """Returns the number of messages that a run decided for a table and that it need not have any more."""
+    """Returns the number of messages that a run decided for a table and that it need not have, or not any more.
+
+    Rows without a whole half key count: nothing finds their body. A user's own pipeline may have written them.
+    """
+    return _removed(warehouse, target, run_id).count()
+
+
+def without_body(warehouse: Warehouse, target: Target, run: Run) -> int:
+    """Returns the same without those whose half messages the run still finds: an erasure was stopped."""
+    rows = _removed(warehouse, target, run.run_id)
+    near = covers(ranges_of(rows.dropna(subset=HALF_KEY), "queue_offset"), "queue_offset")
+    if near is None:
+        return rows.count()
+    there = warehouse.read(HALVES, run.inputs[HALVES], near).withColumnRenamed("landed_at", "half_landed_at")
+    return rows.join(there, [*HALF_KEY, "half_landed_at"], "left_anti").count()
+
+
+def _removed(warehouse: Warehouse, target: Target, run_id: int) -> DataFrame:
     rows = warehouse.read("decisions", where=equal("run_id", run_id)).where(F.col("decision") == target.decision)
     rows = rows.where(F.col("real_topic") == target.topic) if target.topic else rows
     trimmed = [
         (F.col("real_topic") == topic) & (F.unix_micros("decided_at") < before)
         for topic, before in trimmed_topics(warehouse, target).items()
     ]
-    is_removed = reduce(or_, trimmed, F.lit(False))
-    near = covers(ranges_of(rows, "queue_offset"), "queue_offset")
+    is_removed = reduce(or_, [*trimmed, *(F.col(name).isNull() for name in HALF_KEY)])
+    near = covers(ranges_of(rows.dropna(subset=HALF_KEY), "queue_offset"), "queue_offset")
     erased = None if near is None else erased_keys(warehouse, near)
     if erased is not None:
         rows = rows.join(erased.withColumn("erased", F.lit(True)), HALF_KEY, "left")
         is_removed |= F.col("erased").isNotNull()
-    return rows.where(is_removed).count()
+    return rows.where(is_removed)
 
 
 def trimmed_topics(warehouse: Warehouse, target: Target) -> dict[str, int]:

@@ -27,7 +27,7 @@ from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import writing_tasks, written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages, of_target
 from halfop.sinks.projections import Form, projected
-from halfop.sinks.removed import refuse_lost, removed
+from halfop.sinks.removed import refuse_lost, without_body
 from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.kernel import KernelWarehouse
@@ -40,7 +40,10 @@ from halfop.warehouse.table_files import STAGING, staging_folder, write_apart
 from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
 
 log = logging.getLogger("halfop.reconcile")
-_ERASED = "%s: %d messages have been erased before run %d decided %s about them, so they are not written there"
+_ERASED = (
+    "%s: %d messages have been erased before run %d decided %s about them, or lack a part of their half key, so they "
+    "are not written there"
+)
 
 
 def write_messages(whole: WholeMessages) -> dict[str, Exception]:
@@ -180,9 +183,9 @@ def _lacking(whole: WholeMessages, numbers: Mapping[int, int]) -> dict[str, Exce
         found = numbers.get(number, 0)
         if found == target.rows:
             continue
-        erased = removed(whole.warehouse, target, whole.run.run_id)
-        if found + erased == target.rows:
-            log.warning(_ERASED, target.name, erased, whole.run.run_id, target.decision)
+        erased = without_body(whole.warehouse, target, whole.run)
+        if found < target.rows <= found + erased:
+            log.warning(_ERASED, target.name, target.rows - found, whole.run.run_id, target.decision)
         else:
             lacking[target.name] = HalfopError(
                 f"{target.name} must get {target.rows} messages, but half_messages has {found} of them; has it been "

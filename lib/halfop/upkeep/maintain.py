@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, in_micros
 from halfop.erasure.rows import removals, rows_left
+from halfop.erasure.selection import closed_keys
 from halfop.frame.summary import Summary
 from halfop.frame.units import EPOCH
 from halfop.planning.run import INPUTS, Run
@@ -174,12 +175,16 @@ class Maintenance:
         return last
 
     def _erase_again(self) -> list[Step]:
-        """Removes rows of erased messages that have come back, by a repair or a user's own pipeline, or were left."""
+        """Removes rows of erased messages that have come back, by a repair or a user's own pipeline, or were left.
+
+        A message that is open again stays until it has ended.
+        """
         keys = erased_keys(self._warehouse)
         rows = None if keys is None else rows_left(self._warehouse, keys)
-        if keys is None or rows is None:
+        if rows is None:
             return []
-        found = removals(self._warehouse, keys, rows)
+        closed = closed_keys(self._warehouse, rows)
+        found = removals(self._warehouse, closed, rows.join(closed, HALF_KEY, "left_semi"))
         return self._done([Due(Step(each.table, ERASE, rows=each.rows), each.commit) for each in found])
 
     def _older(self, column: str, kept: timedelta) -> Where:
@@ -264,7 +269,7 @@ class Maintenance:
         if self._dry:
             return [each.step for each in due]
         done: list[Step] = []
-        for lock in ("landing", "run", "audit"):
+        for lock in ("landing", "run", "audit", "ending"):
             steps = [each for each in due if _lock_of(each.step.table) == lock]
             threads = self._settings.topics.threads
             for start in range(0, len(steps), threads):
@@ -285,7 +290,7 @@ class Maintenance:
 
 def _lock_of(table: str) -> str:
     """The lock of those who write the table."""
-    return table if table == "audit" else "landing" if table in _LANDED else "run"
+    return {"audit": "audit", "endings": "ending"}.get(table) or ("landing" if table in _LANDED else "run")
 
 
 def _landings_of_copies(rows: DataFrame) -> DataFrame:
