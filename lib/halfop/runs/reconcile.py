@@ -157,8 +157,10 @@ def _check_order(request: Request, last: Run | None) -> None:
 def _refuse_lost(warehouse: Warehouse, last: Run | None) -> None:
     """The next run goes on with what the last one left open."""
     planned = warehouse.marker("decisions", PLAN_APP)
-    if planned > (last.run_id if last else 0):
-        raise LostRows(warehouse.path("runs"), planned)
+    if planned > (last.run_id if last else 0):  # another driver's that has opened since, or one that `runs` has lost
+        found = last_run(warehouse)
+        if found is None or found[0].run_id < planned:
+            raise LostRows(warehouse.path("runs"), planned)
     if last is None or not last.decided:
         return
     if planned < last.run_id:
