@@ -17,11 +17,13 @@ from halfop.columns.lives import owners as owners_of
 from halfop.ending.selection import Selection, decided_until, landed, owners, plan
 from halfop.explain.look_up import find
 from halfop.frame.errors import InputRefused
+from halfop.frame.summary import Summary
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.cuts import Cut
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.rewind import Begun, begin, lives
+from halfop.landing.staged import BesideTables
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import HALF_TOPIC
@@ -33,8 +35,9 @@ from model.strategies import half_lines, op_lines, op_rows
 from numpy import array
 from support import rows as r
 from support.brokers import store_writer as w
-from support.brokers.played_broker import played
+from support.brokers.played_broker import About, played
 from support.brokers.rewinds import begun, land
+from support.brokers.stores import transactions
 
 LOG = logging.getLogger("halfop.test")
 BROKER, SECOND, LIFE, THIRD = "broker-a", 1_000, "broker-a~2", "broker-a~3"
@@ -332,6 +335,43 @@ def test_what_no_life_has_read_may_hold_how_a_transaction_ended(
                 land_broker(warehouse, BrokerRequest(wire, timedelta(0), broker=address, accept_rewind=accept), LOG)
     found = warehouse.read("op_messages").orderBy("half_offset").collect()
     assert [(row["half_offset"], row["outcome"], row["life"]) for row in found] == [(1, None, 2), (2, None, 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gone", ["topic", "tail"])
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_broker_that_lost_what_a_killed_landing_had_planned_lands_on(
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str, commits: int
+) -> None:
+    def landed_from(store: w.Store) -> Summary:
+        with played(store, about=About(w.BORN_MS + 60 * SECOND)) as address:
+            request = BrokerRequest(RemotingSettings(give_up_after=5), timedelta(0), broker=address)
+            return land_broker(warehouse, request, LOG)
+
+    def append_once(*given: Any) -> None:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        append(*given)
+
+    store, append, left = w.Store(tmp_path / "store"), BesideTables.append_once, list(range(commits))
+    transactions(store, range(10))
+    landed_from(store)
+    stands = list(store.records)
+    transactions(store, range(10, 20))
+    with monkeypatch.context() as patch:
+        patch.setattr(BesideTables, "append_once", append_once)
+        with pytest.raises(KeyboardInterrupt):
+            landed_from(store)
+    if gone == "tail":
+        store = begun(tmp_path / "after", stands)
+    else:
+        store.records[:] = [(place, record) for place, record in store.records if record.topic != "orders"]
+        del store.next_offsets[next(queue for queue in store.next_offsets if queue[0] == "orders")]
+    found = landed_from(store)
+    assert (found.status, found.extra.get("failed_brokers")) == (0, None)
+    lost = [row["range_topic"] for row in warehouse.read("rejected").collect() if row["kind"] == "RANGE"]
+    assert set(lost) == {"orders"}
 
 
 def test_an_offset_belongs_to_the_last_life_whose_cut_is_not_above_it() -> None:

@@ -42,10 +42,10 @@ def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logge
 
 def _asked_again(request: BrokerRequest, landings: list[BrokerLanding]) -> list[BrokerLanding]:
     """The landings of brokers that --again names; all of them without it."""
-    names = [name for landing in landings for name in landing.names]
+    names = [name for landing in landings for name in landing.lives.names]
     refuse_unknown(request.again, names, request.namesrv or str(request.broker))
     wanted = {each.broker_name for each in request.again}
-    return [each for each in landings if not wanted or wanted & {*each.names}]
+    return [each for each in landings if not wanted or wanted & {*each.lives.names}]
 
 
 def _report_failed(summary: Summary, failed: Mapping[str, HalfopError], log: logging.Logger) -> None:

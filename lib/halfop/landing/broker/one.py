@@ -25,6 +25,7 @@ from halfop.landing.broker.same_broker import (
     record_holes,
     refuse_rebuilt,
     refuse_renamed,
+    still_there,
 )
 from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, real_queues, unfinished, with_seen
 from halfop.landing.identity import is_reused, refuse_landed_before
@@ -66,18 +67,13 @@ class BrokerLanding:
         self._shared, self._lock, self._at = shared, shared.lock, shared.at
         self._warehouse, self._request, self._summary = shared.warehouse, shared.request, shared.summary
         self._address, self.broker_name = address, address.name
-        self._lives = rewind.lives(self._warehouse, address.name)
+        self.lives = rewind.lives(self._warehouse, address.name)
         self._lost, self._checks = lost.Ranges(self.name), list[ProgressRow]()
 
     @property
     def name(self) -> str:
         """The name of the broker's current life."""
-        return self._lives.current
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all lives of the broker."""
-        return self._lives.names
+        return self.lives.current
 
     @property
     def lost_ranges(self) -> int:
@@ -86,7 +82,7 @@ class BrokerLanding:
     def land(self) -> HalfopError | None:
         """Lands the broker; returns the error that stopped it, None if none did."""
         try:
-            self._lost = lost.of_lives(self._warehouse, self._lives)
+            self._lost = lost.of_lives(self._warehouse, self.lives)
             broker = Broker(self._address.address, self._request.settings)
             with closing(broker):
                 self._land(broker)
@@ -126,7 +122,7 @@ class BrokerLanding:
 
         Raises InputRefused for a broker that must not land so.
         """
-        refuse_landed_before(self._warehouse, self.names)
+        refuse_landed_before(self._warehouse, self.lives.names)
         rows = progress.of_broker(self._warehouse, self.name)
         self._refuse(role := broker.role())
         self._forgets_after = role.forgets_after
@@ -140,6 +136,8 @@ class BrokerLanding:
             self._summary.notes.append(note)
         if (open_landing := unfinished(rows)) is not None:
             at, ranges = open_landing
+            if self._is_master:  # a slave may lag
+                ranges = still_there(broker, ranges, self._lost, self._clock.latest())
             self._write(self._pulls(at), ranges, known_until=None)
             rows = progress.of_broker(self._warehouse, self.name)
         return rows
@@ -163,16 +161,16 @@ class BrokerLanding:
 
     def _accept(self, broker: Broker, rows: Progress) -> None:
         """Begins a new life if the broker is not the one that has landed."""
-        before, warehouse = self._lives, self._warehouse
+        before, warehouse = self.lives, self._warehouse
         if not self._is_master:
             problem, hint = "a slave: it may lag, and then its end looks like a rewind", "accept its master's"
             raise InputRefused(self._address.address, None, problem, hint)
         reused = is_reused(warehouse, before.current)
         with self._lock:
             found = rewind.Rewind(warehouse, before, BrokerThere(broker, rows), self._at, SOURCE)
-            self._lives = found.accepted(reused)
-            self._lost = lost.of_lives(warehouse, self._lives)
-            self._summary.notes.append(rewind.note(warehouse, before, self._lives))
+            self.lives = found.accepted(reused)
+            self._lost = lost.of_lives(warehouse, self.lives)
+            self._summary.notes.append(rewind.note(warehouse, before, self.lives))
 
     # ---- the commits, in their order ----
 
@@ -180,7 +178,7 @@ class BrokerLanding:
         """Real queues of half messages that landed from the store, or by a landing that knew no queues yet."""
         if (COMMIT_LOG, 0) not in rows:
             return {}
-        mine = F.col("broker_name").isin(self._lives.names)
+        mine = F.col("broker_name").isin(self.lives.names)
         return dict.fromkeys(real_queues(self._warehouse.read(TABLES[HALF]).where(mine)))
 
     def _note_left_out(self, topics: Sequence[str]) -> None:
@@ -210,10 +208,10 @@ class BrokerLanding:
 
     def _land_again(self, broker: Broker, rows: Progress) -> None:
         """Lands the ranges of --again. How far queues have landed stays as it is; one that has not landed begins."""
-        lives, begun = self._lives, {key for key, row in rows.items() if row.next_offset is not None}
+        lives, begun = self.lives, {key for key, row in rows.items() if row.next_offset is not None}
         self._pulled_queues = {queue for queue in begun if queue[0] not in OWN}
         for name, wanted in by_life(self._request.again, lives).items():
-            self._lives = lives.upto(name)
+            self.lives = lives.upto(name)
             ranges = ranges_again(broker, wanted, self._lost, self._at)
             self._summary.notes += [f"broker {name}: {gone}" for gone in self._lost.gone]
             begins = progress.beginning(name, ((q.topic, q.queue) for kind in (HALF, OP) for q in ranges[kind]))
@@ -244,7 +242,7 @@ class BrokerLanding:
             for q in queues
         ]
         rows = [row._replace(forgets_after=self._forgets_after) if row.topic in ROCKSDB_TOPICS else row for row in rows]
-        earlier = self._lives.names[:-1]
+        earlier = self.lives.names[:-1]
         asked = [(name, q) for name in earlier for q in queues if q.topic in _ASKED]
         rows += [ProgressRow(name, q.topic, q.queue, None, known_until, at, None) for name, q in asked]
         return rows + self._checks + [row._replace(broker_name=name) for name in earlier for row in self._checks]
@@ -269,7 +267,7 @@ class BrokerLanding:
 
     def _pulls(self, at: int) -> Pulls:
         """Returns what pulls for the landing of an instant."""
-        source = Source(self._lives, self._address.address, self._request.settings, at)
+        source = Source(self.lives, self._address.address, self._request.settings, at)
         return Pulls(source, self._shared.staging, self._sees)
 
     def _note_holes(self, found: Messages) -> None:
@@ -283,7 +281,7 @@ class BrokerLanding:
 
     @property
     def _reach(self) -> Reach:
-        return Reach(self._lives, SOURCE, F.lit(True), self._with_seen)
+        return Reach(self.lives, SOURCE, F.lit(True), self._with_seen)
 
     def _sees(self, queues: Collection[RealQueue]) -> bool:
         """Returns whether all of these real queues have been pulled, and none ever lost a message."""

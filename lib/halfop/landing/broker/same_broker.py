@@ -105,6 +105,21 @@ def ranges_again(broker: Broker, wanted: Iterable[Again], known: lost.Ranges, at
     return ranges
 
 
+def still_there(broker: Broker, planned: Ranges, known: lost.Ranges, until: int) -> Ranges:
+    """The ranges of a landing that was killed, as far as the broker has them.
+
+    It may have lost its end since, or a topic. Final messages that are gone by that are a hole.
+    """
+    found: Ranges = {kind: [] for kind in planned}
+    for kind, asked in ((kind, each) for kind, ranges in planned.items() for each in ranges):
+        end = max(asked.start, min(asked.end, broker.max_offset(asked.topic, asked.queue)))
+        found[kind].append(asked._replace(end=end))
+        if kind == FINAL and end < asked.end:
+            gone = lost.Range(end, asked.end, asked.topic, asked.queue, until)
+            known.add(gone, "hole", f"queue {gone.queue} of {gone.topic}: the broker no longer has it")
+    return found
+
+
 def _there(broker: Broker, wanted: Again, topic: str, known: lost.Ranges, at: int) -> QueueRange | None:
     """Returns the part of a range that the broker has; None if its queue never had such offsets."""
     first, end = broker.min_offset(topic, wanted.queue_id), broker.max_offset(topic, wanted.queue_id)
