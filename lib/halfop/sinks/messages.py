@@ -125,15 +125,19 @@ def trimmed_before_those(warehouse: Warehouse, run: Run, ranges: Sequence[Offset
 
 def _copies(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:
     """The copies that were named, if other copies stand for their transactions."""
-    places = {"broker_name": "copy_broker", "queue_id": "copy_queue", "queue_offset": "copy_offset"}
-    key = F.struct(*[F.coalesce(of, name).alias(name) for name, of in places.items()])
     copies = (
-        decided.withColumn("key", key)
+        decided.withColumn("key", F.struct(named_key()))
         .withColumn("copy", F.explode(read_copies()))
-        .where(" AND ".join(f"copy.{name} = key.{name}" for name in places))
+        .where(" AND ".join(f"copy.{name} = key.{name}" for name in HALF_KEY))
     )
     of_copy = {c: F.col("copy")[c] for c in (*HALF_KEY, "commit_log_offset")}
     return _picked(halves, copies.withColumns(of_copy), payload, _SAME_COPY)
+
+
+def named_key() -> list[Column]:
+    """The half key that a decision is about: that of the copy that was named, or its own."""
+    copies = {"broker_name": "copy_broker", "queue_id": "copy_queue", "queue_offset": "copy_offset"}
+    return [F.coalesce(of, name).alias(name) for name, of in copies.items()]
 
 
 def _picked(halves: DataFrame, decided: DataFrame, payload: list[str], same: list[str]) -> DataFrame:

@@ -12,9 +12,9 @@ from halfop.columns.keys import HALF_KEY
 from halfop.frame.errors import LostRows
 from halfop.planning.counts import covers, ranges_of
 from halfop.planning.digest import Digest
-from halfop.planning.run import Run
-from halfop.sinks.targets import Target
-from halfop.warehouse.erasures import HALVES, erased_keys
+from halfop.sinks.messages import named_key, with_bodies
+from halfop.sinks.targets import Target, WholeMessages
+from halfop.warehouse.erasures import erased_keys
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import TRIMMED_BEFORE, first_whole_run, trimmed_before
 from halfop.warehouse.where import equal
@@ -30,14 +30,10 @@ def removed(warehouse: Warehouse, target: Target, run_id: int) -> int:
     return _removed(warehouse, target, run_id).count()
 
 
-def without_body(warehouse: Warehouse, target: Target, run: Run) -> int:
-    """Returns the same without those whose half messages the run still finds: an erasure was stopped."""
-    rows = _removed(warehouse, target, run.run_id)
-    near = covers(ranges_of(rows.dropna(subset=HALF_KEY), "queue_offset"), "queue_offset")
-    if near is None:
-        return rows.count()
-    there = warehouse.read(HALVES, run.inputs[HALVES], near).withColumnRenamed("landed_at", "half_landed_at")
-    return rows.join(there, [*HALF_KEY, "half_landed_at"], "left_anti").count()
+def without_body(whole: WholeMessages, target: Target) -> int:
+    """Returns the same without those whose half messages the run finds all the same: an erasure was stopped."""
+    rows = _removed(whole.warehouse, target, whole.run.run_id).select(named_key())
+    return rows.join(with_bodies(whole, once=True), HALF_KEY, "left_anti").count()
 
 
 def _removed(warehouse: Warehouse, target: Target, run_id: int) -> DataFrame:

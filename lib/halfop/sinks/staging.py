@@ -183,9 +183,9 @@ def _lacking(whole: WholeMessages, numbers: Mapping[int, int]) -> dict[str, Exce
         found = numbers.get(number, 0)
         if found == target.rows:
             continue
-        erased = without_body(whole.warehouse, target, whole.run)
-        if found < target.rows <= found + erased:
-            log.warning(_ERASED, target.name, target.rows - found, whole.run.run_id, target.decision)
+        erased = without_body(whole, target)
+        if found + erased == target.rows:
+            log.warning(_ERASED, target.name, erased, whole.run.run_id, target.decision)
         else:
             lacking[target.name] = HalfopError(
                 f"{target.name} must get {target.rows} messages, but half_messages has {found} of them; has it been "
