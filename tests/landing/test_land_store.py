@@ -152,7 +152,9 @@ def test_a_killed_landing_is_made_up_for(
     assert all(len(landed) == 1 for landed in outcomes(warehouse).values())
 
 
-def test_a_corrupt_place_is_refused_and_what_came_before_stays(warehouse: KernelWarehouse, store: w.Store) -> None:
+def test_a_corrupt_place_is_refused_and_what_came_before_stays(
+    warehouse: KernelWarehouse, store: w.Store, caplog: pytest.LogCaptureFixture
+) -> None:
     transactions(store, range(20))
     good = store.end
     transactions(store, range(20, 40))
@@ -164,6 +166,7 @@ def test_a_corrupt_place_is_refused_and_what_came_before_stays(warehouse: Kernel
         land_store(warehouse, StoreRequest(str(store.root), BROKER, timedelta(0), said), LOG)
     known = [row["known_until"] for row in progress_rows(warehouse) if row["known_until"]]
     assert max(known) < said, "there are ops behind it"
+    assert "--known-until does not count" in caplog.text
     assert (refused.value.path, refused.value.line) == (str(path), position)
     assert refused.value.exit_status == 3
     assert good < bad

@@ -74,6 +74,9 @@ class Ranges:
             self.all.append(lost)
             self.news.append((LOST, lost, code, text))
 
+    def add_hole(self, lost: Range) -> None:
+        self.add(lost, "hole", f"queue {lost.queue} of {lost.topic}: the broker no longer has it")
+
     def found(self, again: Range, text: str) -> None:
         self.all.remove(again)
         self.news.append((FOUND, again, "repaired", text))

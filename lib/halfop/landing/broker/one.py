@@ -274,8 +274,7 @@ class BrokerLanding:
         """Records offsets that the broker lost while it was being pulled, or cannot read itself."""
         known = {hole[:4] for hole in self._lost.of_queues}  # a landing that was killed may have found them
         for hole in (hole for hole in found.holes() if hole[:4] not in known):
-            timed = hole._replace(until=self._clock.latest())
-            self._lost.add(timed, "hole", f"queue {hole.queue} of {hole.topic}: the broker no longer has it")
+            self._lost.add_hole(hole._replace(until=self._clock.latest()))
 
     # ---- what outcomes depend on ----
 

@@ -115,8 +115,7 @@ def still_there(broker: Broker, planned: Ranges, known: lost.Ranges, until: int)
         end = max(asked.start, min(asked.end, broker.max_offset(asked.topic, asked.queue)))
         found[kind].append(asked._replace(end=end))
         if kind == FINAL and end < asked.end:
-            gone = lost.Range(end, asked.end, asked.topic, asked.queue, until)
-            known.add(gone, "hole", f"queue {gone.queue} of {gone.topic}: the broker no longer has it")
+            known.add_hole(lost.Range(end, asked.end, asked.topic, asked.queue, until))
     return found
 
 

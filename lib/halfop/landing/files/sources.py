@@ -25,6 +25,7 @@ from halfop.warehouse.where import Compared, all_of, equal, one_of
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 _EXPECTED = "expected a name that ends in .jsonl, .ndjson, .json (each also .gz) or .parquet"
+_HIDDEN = ("_", ".")
 EXPECTED_PATH = "expected a file, a directory or a glob"
 _WITH_CHECKSUMS = "org.apache.hadoop.fs.ChecksumFileSystem"
 _THREADS = 4
@@ -110,7 +111,7 @@ class InputFiles:
             names = status.getPath().toString().removeprefix(base).strip("/").split("/")
             if "_delta_log" in names:
                 raise delta_refusal(base)
-            if not any(name.startswith(("_", ".")) for name in names):
+            if not any(name.startswith(_HIDDEN) for name in names):
                 files.append(_of_status(kind, status))
         return files
 
@@ -127,7 +128,7 @@ class InputFiles:
 def _is_hidden(pattern: str, path: str) -> bool:
     """Returns whether a glob has met a name that begins with `_` or `.`, and did not ask for one."""
     met = zip(reversed(pattern.split("/")), reversed(path.split("/")), strict=False)
-    return any(name.startswith(("_", ".")) and not asked.startswith(("_", ".")) for asked, name in met)
+    return any(name.startswith(_HIDDEN) and not asked.startswith(_HIDDEN) for asked, name in met)
 
 
 def _shown(path: Path) -> str:
@@ -136,11 +137,10 @@ def _shown(path: Path) -> str:
 
 def _refuse_unlisted(folder: str) -> None:
     """Raises InputRefused for a file below a local folder that Java does not list."""
-    for above, _, names in os.walk(folder):
-        for path in (Path(above, name) for name in names):
-            below = os.fsencode(path.relative_to(folder))
-            hidden = any(part.startswith((b"_", b".")) for part in below.split(b"/"))
-            if not hidden and (_shown(path) != str(path) or (path.is_symlink() and not path.exists())):
+    for above, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        for path in (Path(above, name) for name in names if not name.startswith(_HIDDEN)):
+            if _shown(path) != str(path) or (path.is_symlink() and not path.exists()):
                 problem = "cannot be read: its name is no UTF-8, or it links to nothing"
                 raise InputRefused(_shown(path), None, problem, "rename it, or take it away")
 

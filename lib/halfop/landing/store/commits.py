@@ -26,7 +26,7 @@ from halfop.warehouse.progress import TABLE as PROGRESS
 def commit(landing: StoreLanding, part: NewPart, found: Sequence[NewPart], summary: Summary) -> None:
     """Writes the part, and lost ranges that were found: the queues' rows, messages, how far the queues have landed."""
     surveys = [part.survey, *(each.survey for each in found)]
-    known = dict.fromkeys(queues(landing, *surveys), _known_until(landing, part, surveys, summary))
+    known = dict.fromkeys(queues(landing, *surveys), _known_until(landing, part, surveys))
     made = progress.QueueProgress(_spans(surveys, HALF), _spans(surveys, OP), known)
     with summary.phase("progress"):
         # the log's row too: a landing that is killed before it moves has recorded which store it was
@@ -156,18 +156,19 @@ def queues(landing: StoreLanding, *surveys: Survey) -> set[Queue]:
     return before.union(*(each.spans[kind] for each in surveys for kind in (HALF, OP)))
 
 
-def _known_until(landing: StoreLanding, part: NewPart, surveys: Sequence[Survey], summary: Summary) -> int | None:
+def may_lack_ops(landing: StoreLanding, part: NewPart) -> bool:
+    """Returns whether the store may have ops that do not land now: no --known-until counts then."""
+    return bool(part.layout.queue_ahead or (part.survey.faults and not landing.request.skip_corrupt))
+
+
+def _known_until(landing: StoreLanding, part: NewPart, surveys: Sequence[Survey]) -> int | None:
     """The user's --known-until, else the newest record's time less `op_lag`, in epoch microseconds.
 
-    No checksum covers a record's time: a time in the future counts as now. Ops that the store has, and that do not land
-    now, are older than what the user says.
+    No checksum covers a record's time: a time in the future counts as now.
     """
     request = landing.request
-    lacks_ops = part.layout.queue_ahead or (part.survey.faults and not request.skip_corrupt)
-    if request.known_until is not None and not lacks_ops:
+    if request.known_until is not None and not may_lack_ops(landing, part):
         return progress.micros(request.known_until)
-    if request.known_until is not None:
-        summary.notes.append("--known-until does not count: the store has what has not landed, perhaps ops of before")
     newest = max((each.newest for each in surveys if each.newest is not None), default=None)
     if newest is None:
         return None

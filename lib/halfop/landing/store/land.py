@@ -13,7 +13,7 @@ from halfop.landing.identity import is_reused
 from halfop.landing.progress import next_instant
 from halfop.landing.staged import staging
 from halfop.landing.store.again import parts_again
-from halfop.landing.store.commits import commit, commit_range, queues
+from halfop.landing.store.commits import commit, commit_range, may_lack_ops, queues
 from halfop.landing.store.fetch import LandedLog, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
 from halfop.landing.store.same_store import SOURCE, StoreLanding, StoreRequest, StoreThere
@@ -142,7 +142,10 @@ def _summarize(landing: StoreLanding, part: NewPart, summary: Summary, log: logg
         "known_until": progress.summary_of(known),
         "lost_ranges": len(landing.lost.all),
     }
-    for note in _notes(part.layout, survey.faults if landing.request.skip_corrupt else ()):
+    notes = _notes(part.layout, survey.faults if landing.request.skip_corrupt else ())
+    if landing.request.known_until is not None and may_lack_ops(landing, part):
+        notes.append("--known-until does not count: ops of before that time may be in what has not landed")
+    for note in notes:
         log.warning(note)
         summary.notes.append(note)
 
