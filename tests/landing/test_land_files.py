@@ -333,7 +333,7 @@ def test_bad_rows_refuse_the_whole_landing(warehouse: KernelWarehouse, tmp_path:
     swapped = refusal(warehouse, [lines(tmp_path / "ops.jsonl", op())], [])
     assert "1 bad of 1 rows; nothing has landed, these look like op rows: give them by --op" in swapped.hint
     no_rows = refusal(warehouse, [lines(tmp_path / "x.jsonl", "[")], [])
-    assert "no row is one of half messages as docs/landing.md" in no_rows.hint
+    assert "no row has the form of half messages (docs/landing.md)" in no_rows.hint
     assert "--skip-bad passes them over" in no_rows.hint
     assert (known["bad_rows"], known["files_landed"], known["status"]) == (9, 0, 3)
 

@@ -87,7 +87,7 @@ def _none(found: Sequence[PieceFound]) -> str:
     other = OP if kind == HALF else HALF
     if unknown & {*known_names(other)}:
         return f"these look like {other} rows: give them by --{other}"
-    return f"no row is one of {kind} messages as docs/landing.md shows them; --skip-bad passes them over"
+    return f"no row has the form of {kind} messages (docs/landing.md); --skip-bad passes them over"
 
 
 def rejects(found: Sequence[PieceFound]) -> list[Reject]:
