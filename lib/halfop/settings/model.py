@@ -241,8 +241,7 @@ class Settings(Section):
     """All settings of a job; recorded with every run."""
 
     warehouse: Annotated[str, StringConstraints(min_length=1)] | None = Field(
-        default=None,
-        description="The root of all tables: a URI or a path. null: `warehouse/` in the checkout, if there is one.",
+        default=None, description="The root of all tables: a URI or a path. null: `warehouse/` in the checkout."
     )
     rules: RuleSettings = RuleSettings()
     landing: LandingSettings = LandingSettings()
