@@ -338,6 +338,42 @@ def test_what_no_life_has_read_may_hold_how_a_transaction_ended(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("by_store", [True, False])
+def test_a_broker_that_lost_only_op_messages_is_another(
+    warehouse: KernelWarehouse, tmp_path: Path, by_store: bool
+) -> None:
+    """Its half messages are all there: the op message that came under a lost one's offset would never land."""
+
+    def lands(store: w.Store, accept: bool = False) -> None:
+        if by_store:
+            land(warehouse, store, accept)
+            return
+        with played(store, about=About(w.BORN_MS + 600 * SECOND)) as address:
+            wire = RemotingSettings(give_up_after=5)
+            request = BrokerRequest(wire, timedelta(0), broker=address, accept_rewind=accept)
+            if (error := land_broker(warehouse, request, LOG).extra.get("failed_brokers")) is not None:
+                raise InputRefused(address, None, str(error))
+
+    before = w.Store(tmp_path / "before")
+    for n in range(3):
+        before.append(w.half(n))
+    before.append(w.op("0,"))
+    stands = len(before.records)
+    before.append(w.op("1,"))
+    for _ in range(2):
+        lands(before)
+    after = begun(tmp_path / "after", before.records[:stands])
+    for body in ("2,", "1,"):
+        after.append(w.op(body, store_ms=w.BORN_MS + 60 * SECOND))
+    with pytest.raises(InputRefused, match="KEY_REUSED: not the"):
+        lands(after)
+    for accept in (True, False):
+        lands(after, accept)
+    landed = {(row["queue_offset"], row["half_offset"], row["life"]) for row in warehouse.rows("op_messages")}
+    assert landed == {(0, 0, None), (1, 1, None), (1, 2, 2), (2, 1, 2)}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["topic", "tail"])
 @pytest.mark.parametrize("commits", [0, 1])
 def test_a_broker_that_lost_what_a_killed_landing_had_planned_lands_on(

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.lives import own_name
+from halfop.columns.lives import Lives, own_name
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.landing.cuts import MessagePlace
+from halfop.landing.cuts import LandedQueue, MessagePlace, There
 from halfop.landing.progress import ProgressRow, Queue
-from halfop.rocketmq.names import ROCKSDB_QUEUES, ROCKSDB_TOPICS
+from halfop.rocketmq.batches import HALF, OP
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, ROCKSDB_QUEUES, ROCKSDB_TOPICS
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, all_of, equal
@@ -24,6 +25,34 @@ def refuse_name(name: str) -> None:
         raise UsageError(f"--broker-name {name}: that is how a later life is named; give the broker's own name: {own}")
     if not name:
         raise UsageError("--broker-name is empty: the name is part of every key; give the broker's brokerName")
+
+
+def is_same(warehouse: Warehouse, lives: Lives, there: There, rows: Iterable[ProgressRow]) -> bool:
+    """Returns whether a broker, or its store, has each queue's newest half and op message where they have landed.
+
+    A place that it lacks says nothing: an old copy ends before it, an aged one has deleted it.
+    """
+    if is_reused(warehouse, lives.current):
+        return False
+    own = [row for row in rows if row.topic in (*HALF_TOPICS, *OP_TOPICS)]
+    return all(_is_there(warehouse, lives, there, row) for row in own)
+
+
+def _is_there(warehouse: Warehouse, lives: Lives, there: There, row: ProgressRow) -> bool:
+    first, end = there.span(row.topic, row.queue_id)
+    kind = HALF if row.topic in HALF_TOPICS else OP
+    newest = newest_half(warehouse, row, end) if kind == HALF else _newest_op(warehouse, lives, row, end)
+    if newest is None or not first <= newest[0] < end:
+        return True
+    found = there.place(kind, row.topic, row.queue_id, newest[0])
+    return found is None or any(found.agrees(place) for place in newest[1])
+
+
+def _newest_op(warehouse: Warehouse, lives: Lives, row: ProgressRow, end: int) -> tuple[int, list[MessagePlace]] | None:
+    if not row.next_offset:
+        return None
+    found = LandedQueue(warehouse, lives, OP, row.queue_id).at_or_after(min(row.next_offset, end) - 1)
+    return (found.offset, [found]) if found else None
 
 
 def newest_half(warehouse: Warehouse, row: ProgressRow, end: int) -> tuple[int, list[MessagePlace]] | None:

@@ -130,7 +130,7 @@ class BrokerLanding:
         if self._request.accept_rewind:
             self._accept(broker, rows)
             rows = progress.of_broker(self._warehouse, self.name)
-        refuse_rebuilt(self._warehouse, self.name, broker, rows)
+        refuse_rebuilt(self._warehouse, self.lives, broker, rows)
         if not self._is_master:
             note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
             self._summary.notes.append(note)

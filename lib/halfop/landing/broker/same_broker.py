@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from halfop.columns.lives import Lives
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import lost
@@ -11,11 +12,11 @@ from halfop.landing.again import Again, kind_of
 from halfop.landing.broker.messages import SOURCE
 from halfop.landing.broker.sampling import MARGIN, OWN, Progress, QueueSample
 from halfop.landing.cuts import MessagePlace, place_of
-from halfop.landing.identity import is_reused, newest_half
+from halfop.landing.identity import is_same
 from halfop.landing.progress import ProgressRow, Queue, check_row
 from halfop.landing.rewind import HINT
-from halfop.rocketmq.batches import FINAL, HALF, KINDS
-from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC, HALF_TOPICS
+from halfop.rocketmq.batches import FINAL, KINDS
+from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
@@ -25,12 +26,10 @@ from halfop.warehouse.tables import Warehouse
 _NAME_BEFORE = "broker-a"
 
 
-def refuse_rebuilt(warehouse: Warehouse, name: str, broker: Broker, rows: Progress) -> None:
-    """Raises InputRefused for a broker that was rebuilt under its old name: its newest half message is another."""
-    reused = is_reused(warehouse, name)
-    halves = [row for (topic, _), row in rows.items() if topic in HALF_TOPICS and row.next_offset]
-    if reused or not all(_is_same(warehouse, broker, row) for row in halves):
-        problem = f"KEY_REUSED: not the broker that has landed as {name}"
+def refuse_rebuilt(warehouse: Warehouse, lives: Lives, broker: Broker, rows: Progress) -> None:
+    """Raises InputRefused for a broker that was rebuilt under its old name, or has lost its end: it is another now."""
+    if not is_same(warehouse, lives, BrokerThere(broker, rows), rows.values()):
+        problem = f"KEY_REUSED: not the broker that has landed as {lives.current}"
         raise InputRefused(broker.remote.address, None, problem, HINT)
 
 
@@ -44,17 +43,6 @@ def refuse_renamed(warehouse: Warehouse, address: str, name: str) -> None:
         problem = f"{name} has not landed yet, but {_NAME_BEFORE} has: earlier versions gave every broker that name"
         hint = f"give --broker-name {_NAME_BEFORE} if it is the same broker, --broker-name {name} if it is another one"
         raise InputRefused(address, None, problem, hint)
-
-
-def _is_same(warehouse: Warehouse, broker: Broker, row: ProgressRow) -> bool:
-    end = broker.max_offset(row.topic, row.queue_id)
-    found = newest_half(warehouse, row, end)
-    if found is None or end <= found[0]:
-        return True  # the sample refuses a queue that ends too early
-    newest, known = found
-    asked = QueueRange(row.topic, row.queue_id, newest, newest + 1)
-    there = [place_of(chain(one.data).records, HALF) for one in pull(broker, asked) if isinstance(one, Chunk)]
-    return all(each is None or any(each.agrees(place) for place in known) for each in there)
 
 
 class BrokerThere:

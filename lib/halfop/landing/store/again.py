@@ -11,7 +11,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing import lost
 from halfop.landing.again import Again, by_life, refuse_unknown
 from halfop.landing.store.new_part import NewPart, look_into, rollbacks_are_sure
-from halfop.landing.store.same_store import StoreLanding, another_store, is_same_store
+from halfop.landing.store.same_store import StoreLanding, refuse_another
 from halfop.landing.survey import refuse_too_many, whole_survey
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueue, ConsumeQueues, present
@@ -26,8 +26,7 @@ def parts_again(landing: StoreLanding) -> Iterator[tuple[StoreLanding, NewPart]]
 
     What the store no longer has becomes a lost range. Raises InputRefused for another store than has landed.
     """
-    if not is_same_store(landing):
-        raise another_store(landing)
+    refuse_another(landing)
     refuse_unknown(landing.request.again, landing.lives.names, landing.request.path)
     for name, ranges in by_life(landing.request.again, landing.lives).items():
         of_life = replace(landing, lives=landing.lives.upto(name))

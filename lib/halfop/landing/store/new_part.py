@@ -20,9 +20,9 @@ from halfop.landing.store.same_store import (
     SOURCE,
     StoreLanding,
     another_store,
-    is_same_store,
     lacks_landed,
     next_offsets,
+    refuse_another,
     refuse_gap,
 )
 from halfop.landing.survey import StretchSurvey, Survey, Surveyed, refuse_too_many, whole_survey
@@ -58,8 +58,7 @@ def new_part(landing: StoreLanding) -> NewPart:
     """The part of the log after the last landing. Raises InputRefused if this is not the store that has landed."""
     request = landing.request
     offset = progress.log_offset(landing.warehouse, landing.broker)
-    if not is_same_store(landing):
-        raise another_store(landing)
+    refuse_another(landing)
     queues = ConsumeQueues(landing.root)
     found = layout(landing.root, _begin(landing, offset))
     begin = found.stretches[0].start if found.stretches else found.end

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,8 +17,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing import lost, progress
 from halfop.landing.again import Again
 from halfop.landing.cuts import MessagePlace, place_of
-from halfop.landing.identity import is_reused, newest_half, refuse_name
-from halfop.landing.progress import ProgressRow
+from halfop.landing.identity import is_same, refuse_name
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import Staging
 from halfop.landing.survey import Survey
@@ -44,30 +43,11 @@ def another_store(landing: StoreLanding) -> InputRefused:
     )
 
 
-def is_same_store(landing: StoreLanding) -> bool:
-    """Returns whether the newest half messages that have landed are where the store's queues say.
-
-    If nothing has landed, any store is the same.
-    """
-    if is_reused(landing.warehouse, landing.broker):
-        return False
+def refuse_another(landing: StoreLanding) -> None:
+    """Raises InputRefused for a store that is not the one that has landed. If nothing has, any store is."""
     rows = progress.of_broker(landing.warehouse, landing.broker)
-    if not rows:
-        return True
-    there = StoreThere(landing.root)
-    return all(
-        _agrees(there, row, *newest)
-        for row in rows.values()
-        if row.topic in HALF_TOPICS
-        if (newest := newest_half(landing.warehouse, row, there.span(row.topic, row.queue_id)[1])) is not None
-    )
-
-
-def _agrees(there: StoreThere, row: ProgressRow, queue_offset: int, places: Collection[MessagePlace]) -> bool:
-    """Returns whether one of the places is there, or nothing: an old copy lacks it, an aged one lost it."""
-    first, end = there.span(row.topic, row.queue_id)
-    found = there.place(HALF, row.topic, row.queue_id, queue_offset) if first <= queue_offset < end else None
-    return found is None or any(found.agrees(place) for place in places)
+    if rows and not is_same(landing.warehouse, landing.lives, StoreThere(landing.root), rows.values()):
+        raise another_store(landing)
 
 
 def next_offsets(landing: StoreLanding) -> NextOffsets:
