@@ -22,7 +22,7 @@ from support.simulated_runs.planted import PLANTED
 from support.simulated_runs.world import Sessions, fails, history, play
 
 # Planted mistakes, and seeds that find them.
-QUICK = {"decisions are committed without a marker": 0, "a run opens while another driver's is open": 8}
+QUICK = {"decisions are committed without a marker": 0, "a run opens while another driver's is open": 0}
 
 
 @pytest.fixture(scope="module")

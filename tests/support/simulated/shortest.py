@@ -30,7 +30,7 @@ class Failed(AssertionError):
         super().__init__(f"seed {seed}: {why}; the shortest history: {' '.join(map(str, steps))}")
 
 
-def drawn(seed: int, weights: Mapping[str, int], steps: int) -> list[Step]:
+def drawn(seed: int, weights: Mapping[str, float], steps: int) -> list[Step]:
     """The steps of a seed; each kind as often as its weight says."""
     random = Random(seed)
     kinds = random.choices(list(weights), list(weights.values()), k=steps)

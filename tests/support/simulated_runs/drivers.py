@@ -24,6 +24,7 @@ class Driver:
         self._go, self._back = Semaphore(0), Semaphore(0)
         self._killed = self.ended = False
         self.disturbed = False  # by a fault
+        self.next_call = ""  # the verb that it does when it goes on
         self.future: Future[Any] = _THREADS.submit(self._work)
 
     def _work(self) -> Any:
@@ -42,8 +43,9 @@ class Driver:
         if not self._back.acquire(timeout=_LONGEST):
             raise TimeoutError(f"{self.name} neither calls its warehouse nor ends")
 
-    def waits(self) -> None:
-        """Called by the job's threads: somebody else goes on."""
+    def waits(self, verb: str = "") -> None:
+        """Called by the job's threads before a verb, and after a commit: somebody else goes on."""
+        self.next_call = verb
         if not self._killed:
             self._back.release()
             self._go.acquire()

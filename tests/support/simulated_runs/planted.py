@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -25,15 +26,22 @@ Mistake = Callable[[], AbstractContextManager[Any]]
 
 
 def _instead(owner: Any, name: str, text: str, other: str) -> Mistake:
-    """A mistake in a function's source: another text in the place of one."""
+    """A mistake in a function's source: another text in the place of one, wherever the function is imported."""
 
-    def planted() -> AbstractContextManager[Any]:
+    @contextmanager
+    def planted() -> Iterator[None]:
         function = getattr(owner, name)
         source = textwrap.dedent(inspect.getsource(function))
         assert source.count(text) == 1, f"{name} has {source.count(text)} times {text}"
         made: dict[str, Any] = {}
         exec(compile(source.replace(text, other), f"<{name}>", "exec"), vars(inspect.getmodule(function)), made)  # noqa: S102
-        return patch.object(owner, name, made[name])
+        importers = [
+            module for module in list(sys.modules.values()) if getattr(module, "__dict__", {}).get(name) is function
+        ]
+        with ExitStack() as every:
+            for each in {id(each): each for each in (owner, *importers)}.values():
+                every.enter_context(patch.object(each, name, made[name]))
+            yield
 
     return planted
 

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from halfop.columns.keys import key_of
+from halfop.landing.fields import LONG_MAX
 from halfop.landing.table_rows import RESOLVE
 from halfop.rocketmq.names import topics_of
 from halfop.warehouse.progress import TABLE as PROGRESS
@@ -48,7 +49,8 @@ class _Pinned(m.Model):
                 known = None if row["known_until"] is None else _millis(row["known_until"])
                 self.land([], [], 0, {queue: known}, forgets_after={} if after is None else {queue: after // 1000})
             elif row["topic"] == of_halves and row["next_offset"] is not None:
-                first, last = row["first_offset"], row["next_offset"] - 1
+                first, upto = row["first_offset"], row["next_offset"]
+                last = upto if upto == LONG_MAX else upto - 1  # after the highest of all offsets there is none
                 low, high = self.landed.get(queue, (first, last))
                 self.landed[queue] = min(low, first), max(high, last)
 
@@ -130,14 +132,14 @@ def _ended(tables: Tables, version: int) -> set[datetime]:
     return told | {at for at, number in times.items() if number > 1}
 
 
-def all_landed(tables: Tables, parts: Sequence[Part], landings: Mapping[datetime, Landing]) -> None:
+def all_landed(tables: Tables, parts: Sequence[Part], tried: Sequence[Part]) -> None:
     """The tables have the rows that were to land, no others, and none more often than somebody tried to land it."""
     for name, (kind, _) in LANDED.items():
         found = Counter(_ROW[name](row) for row in tables.rows(name) if row.get("source") != RESOLVE)
         wanted = {row for part in parts for row in part.rows(kind)}
         assert set(found) == wanted, f"{name} lacks {wanted - set(found)}, and has {set(found) - wanted}"
-        tried = Counter(row for each in landings.values() for row in each.part.rows(kind))
-        assert found <= tried, f"{name} has more than once {found - tried}"
+        most = Counter(row for part in tried for row in part.rows(kind))
+        assert found <= most, f"{name} has more than once {found - most}"
 
 
 def landed_as_told(tables: Tables, parts: Sequence[Part], landings: Mapping[datetime, Landing]) -> None:
@@ -191,7 +193,6 @@ def decided_as_pinned(tables: Tables, warehouse: Warehouse, settings: m.Settings
         return
     for n, (slices, wanted) in enumerate(zip(backlogs, decided, strict=True), 1):
         found = [replace(row, run=n) for run in slices for row in _said(r.decisions(warehouse, run["run_id"]), run)]
-        _written_by_their_own(warehouse, slices)
         settled = _settled if len(slices) > 1 else list
         _same(f"run {n}", settled(found), settled(wanted))
     _same("real_topics", _numbered(r.delivered(warehouse), number), model.delivered)
@@ -217,18 +218,31 @@ def _rejects(tables: Tables, wanted: Counter[r.Cells]) -> None:
         assert found[cells] == wanted[cells] or repeated, f"rejected has {found[cells]} times {cells}"
 
 
-def _written_by_their_own(warehouse: Warehouse, slices: Sequence[Mapping[str, Any]]) -> None:
-    """What a slice has decided is written under its own number. (A backlog with copies has no slices.)"""
-    if len(slices) > 1:
-        written: list[tuple[str, list[tuple[int, m.Key]]]] = [
-            ("COMMIT", [(row.run, row.key) for row in r.delivered(warehouse).elements()]),
-            ("DISCARD", [(row.run, row.key) for row in r.discards(warehouse).elements()]),
-        ]
-        for run in (each["run_id"] for each in slices):
-            decided = r.decisions(warehouse, run)
-            for decision, rows in written:
-                found = [key for by, key in rows if by == run]
-                _same(f"{decision} of run {run}", found, [row.key for row in decided if row.decision == decision])
+def written_as_decided(tables: Tables) -> None:
+    """Each run has written what it has decided under its own number, once: messages, discards, questions, rejects.
+
+    A message that an op has named by its copy is written as that.
+    """
+    decided = [(row["decision"], row["run_id"], *_named(row)) for row in tables.rows("decisions")]
+    for decision, name, queue, offset in _WRITTEN:
+        rows = tables.rows(name)
+        if decision == "REJECT":
+            rows = [row for row in rows if row["kind"] == "HALF"]
+        found = [(row["run_id"], row["broker_name"], row[queue], row[offset]) for row in rows]
+        _same(name, found, [row[1:] for row in decided if row[0] == decision])
+
+
+def _named(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    of_copy = (row["copy_broker"], row["copy_queue"], row["copy_offset"])
+    return tuple(own if part is None else part for own, part in zip(key_of(row), of_copy, strict=True))
+
+
+_WRITTEN = (
+    ("COMMIT", "real_topics", "half_queue_id", "half_queue_offset"),
+    ("DISCARD", "trans_check_max_time", "queue_id", "queue_offset"),
+    ("CHECK", "check_requests", "half_queue_id", "tran_state_table_offset"),
+    ("REJECT", "rejected", "queue_id", "half_offset"),
+)
 
 
 def _said(rows: Iterable[m.Decision], run: Mapping[str, Any]) -> list[m.Decision]:
