@@ -137,6 +137,14 @@ def test_an_interrupt_ends_it_at_once_and_leaves_nothing(landed: KernelWarehouse
     spark.sparkContext.setLogLevel("ERROR")  # as conftest has it
 
 
+def test_a_landing_that_claims_the_future_is_not_played_into_it(warehouse: KernelWarehouse) -> None:
+    claimed = int(time.time() * 1_000) + 3_650 * 86_400_000
+    r.land(warehouse, [half(0, 1)], [], at(20), {QUEUE: claimed})
+    spread = scheduled(warehouse, Period(), rules())
+    assert spread is not None
+    assert spread.instants[-1] <= r.instant(claimed) - timedelta(days=3_649)
+
+
 def test_too_many_runs_are_spread_or_refused(landed: KernelWarehouse) -> None:
     spread = scheduled(landed, Period(most_steps=2), rules(transaction_check_interval=timedelta(seconds=10)))
     assert spread is not None

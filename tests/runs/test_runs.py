@@ -191,6 +191,41 @@ def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(
     same_first_run(warehouse, undisturbed)
 
 
+def test_a_topic_whose_table_nobody_can_look_at_stops_no_other(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It has a setting for its values, so each run looks at its table; it can be parked as any other."""
+
+    def spec(self: KernelWarehouse, name: str) -> Any:
+        if name == "topics/U":
+            raise PermissionError("no look at topics/U")
+        return look(self, name)
+
+    value = ("topics.U.value.format=json", "topics.U.value.schema=a BIGINT")
+    values = (*value, "topics.U.cluster_by=half_queue_offset", "topics.layout=per_topic")
+    at = ("--now", str(NOW), *(each for given in values for each in ("--set", given)))
+    r.land(warehouse, [half(20, "U")], ops("COMMIT", 20), NOW, KNOWN)
+    assert _called(warehouse, capsys, *at)[0] == 0
+    one_of_each(warehouse)
+    look = KernelWarehouse.spec
+    monkeypatch.setattr(KernelWarehouse, "spec", spec)
+    status, told = _called(warehouse, capsys, *at)
+    assert (status, [*told["failed_sinks"]], told["rows_written"]["topics"]) == (1, ["topics/U"], 2)
+    assert _called(warehouse, capsys, *at, "--park-sink", "topics/U")[1]["owed"] == ["topics/U of run 2"]
+
+
+@pytest.mark.slow
+def test_messages_of_a_run_that_was_left_open_took_until_its_plan(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_of_each(warehouse)
+    request = Request(r.settings(RULES), r.instant(NOW))
+    with dying(monkeypatch, finish, "write_closed", False), pytest.raises(Killed):
+        reconcile(warehouse, request)
+    latency = reconcile(warehouse, request).extra["commit_latency"]
+    assert latency["seconds"] / latency["messages"] < 3600, "it was planned at its instant, which is long ago"
+
+
 @pytest.mark.slow
 def test_a_parked_sink_is_owed_and_written_run_by_run(
     warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -444,6 +479,9 @@ def test_exit_statuses(warehouse: KernelWarehouse, capsys: pytest.CaptureFixture
     one_of_each(warehouse)
     at = ["--now", str(NOW)]
     assert _called(warehouse, capsys, "--dry-run", *at)[0] == 0
+    assert _called(warehouse, capsys, "--dry-run", "--fail-on", "conflicts", *at)[0] == 5
+    assert _called(warehouse, capsys, "--dry-run", "--fail-on", "rejects=99%", *at)[0] == 0
+    assert _called(warehouse, capsys, "--verify", "1", "--fail-on", "conflicts")[0] == 2
     status, told = _called(warehouse, capsys, "--fail-on", "conflicts", *at)
     assert (status, told["rejected"]["OP.CONFLICT"]) == (5, 1)
     assert _called(warehouse, capsys, "--fail-on", "conflicts", *at)[0] == 0, "told once"

@@ -457,6 +457,9 @@ def test_a_topic_is_trimmed_by_age(warehouse: KernelWarehouse, layout: r.Layout)
     r.run(warehouse, RULES, NOW, layout=layout)
     tables = {"T": "topics/T", "U": "topics/U"} if layout == "per_topic" else dict.fromkeys("TU", "real_topics")
     kept = Settings(retention=RetentionSettings.model_validate({"topics": {"T": "1d", "absent": "1d"}}))
+    both = Settings(retention=RetentionSettings.model_validate({"topics": {"T": "1d", "U": "1d"}}))
+    trimmed = maintain(warehouse, both, dry_run=True)[0].extra["rows_trimmed"]
+    assert sum(n or 0 for n in trimmed.values()) == 3
     summary, _ = maintain(warehouse, kept, dry_run=True)
     assert summary.extra["rows_trimmed"] == {tables["T"]: 2}
     maintain(warehouse, kept)

@@ -154,8 +154,12 @@ def test_what_is_verifiable_stays_so(warehouse: KernelWarehouse) -> None:
     maintained(warehouse, Settings(retention=RetentionSettings(waits=AT_ONCE, landed=AT_ONCE, files=AT_ONCE)))
     for run_id in (1, 2):
         assert verify(warehouse, run_id)[0].status == 0
-    properties = warehouse.properties("half_messages")
-    assert properties["delta.deletedFileRetentionDuration"] == "interval 30 days"
+    kept, log_kept = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+    for given, wanted in (("30 days", "30 days"), ("1 week", "30 days"), ("52 weeks", "52 weeks")):
+        TableUpkeep(warehouse, "half_messages").set({log_kept: "interval 365 days", kept: f"interval {given}"})
+        maintained(warehouse, Settings())
+        properties = warehouse.properties("half_messages")
+        assert (properties[log_kept], properties[kept]) == ("interval 365 days", f"interval {wanted}")
 
 
 def test_a_warehouse_that_needs_nothing_costs_no_spark_job(

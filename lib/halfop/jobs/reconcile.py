@@ -11,7 +11,7 @@ from halfop.api.halfop import Halfop
 from halfop.api.opening import of_job
 from halfop.frame.arguments import FailOn, add_fail_on, failing_on, instant, positive_int
 from halfop.frame.cli import Context, Job, Options, setting_option
-from halfop.frame.errors import summary_of
+from halfop.frame.errors import UsageError, summary_of
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.runs.finish import known_form
@@ -80,11 +80,13 @@ def run(warehouse: Halfop, args: RunOptions, if_due: bool = False) -> Summary:
 def _run(context: Context, args: ReconcileOptions) -> Summary:
     warehouse = of_job("reconcile", context)
     if args.verify is not None:
+        if args.fail_on:
+            raise UsageError("--fail-on: --verify compares a run, and rejects nothing; leave out one of them")
         compared = warehouse.verify(args.verify)
         header = [field.name for field in fields(Difference)]
         context.output.tables(Table(header, [astuple(each) for each in compared.rows]))
         return compared.summary
-    return _preview(context, warehouse, args) if args.dry_run else run(warehouse, args)
+    return failing_on(args.fail_on, _preview(context, warehouse, args)) if args.dry_run else run(warehouse, args)
 
 
 def _preview(context: Context, warehouse: Halfop, args: ReconcileOptions) -> Summary:

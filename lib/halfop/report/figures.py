@@ -17,7 +17,7 @@ from halfop.planning.run import Clock, Run, clocks, late_clocks
 from halfop.report.queries import Queries, Rows, at
 from halfop.runs.record import last_run
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import between
 from halfop.wording import refuse_empty
 
@@ -96,8 +96,7 @@ def read_figures(warehouse: Warehouse, newest: int) -> Figures:
     refuse_empty(warehouse)
     made = _window(warehouse, newest)
     since = made.runs[0].opened if made.first > 1 and made.runs else None
-    resumes = made.run.inputs["resumes"] if made.run else NO_TABLE
-    queries = Queries(warehouse, made.first, made.planned, made.per_column, since, resumes)
+    queries = Queries(warehouse, made.first, made.planned, made.per_column, since)
     with warehouse.for_few_rows(), ThreadPoolExecutor(4) as pool:  # each waits more than it works
         counts = {name: pool.submit(warehouse.read(name).count) for name in _COUNTED}
         for rows in pool.map(lambda query: query(), queries.all):

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, millis
 from halfop.frame.units import EPOCH
 from halfop.rules.reasons import Reason
+from halfop.runs.record import waiting
 from halfop.warehouse.schema import REJECTED, VALUE_ERROR
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
@@ -80,7 +81,7 @@ class Queries:
     """The queries of a report, each with a bounded result; one query gives all results that come from the same rows.
 
     They look at the runs from `first` to `planned`, the last that has decided; `per_column` share a column of a plot.
-    `since`: when the first of them opened, None for all of time; `resumes`: the version that the last one pinned.
+    `since`: when the first of them opened, None for all of time.
     """
 
     warehouse: Warehouse
@@ -88,7 +89,6 @@ class Queries:
     planned: int
     per_column: int
     since: datetime | None
-    resumes: int
 
     @property
     def all(self) -> list[Callable[[], Results]]:
@@ -205,8 +205,8 @@ class Queries:
 
     @property
     def _resumed_since(self) -> DataFrame:
-        """Half keys of resumes that landed after the last run had opened."""
-        rows = self.warehouse.landed_between("resumes", self.resumes, self.warehouse.version("resumes"))
+        """Half keys of resumes that no run has decided on."""
+        rows = waiting(self.warehouse)
         return rows.select(HALF_KEY).distinct().withColumn("resumed", F.lit(True))
 
     def discards(self) -> Results:

@@ -50,7 +50,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
             if due:
                 plan = planned(arrivals, summary)
                 hidden_rejects = plan.commit()
-            digest = Digest.of(warehouse, run.run_id, wall_clock())
+            digest = Digest.of(warehouse, run.run_id, wall_clock() if due else run.now)
         _report_decided(summary, arrivals, digest)
         with summary.phase("apply"):
             rejecting = (lambda: plan or planned(arrivals, summary)) if hidden_rejects else None
@@ -115,8 +115,7 @@ def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> Non
     for decision, reasons in digest.counts.items():
         add_counts(summary.decisions.setdefault(decision, {}), reasons)
     add_counts(summary.rows_written, {"decisions": sum(totals.values())})
-    read = {"half_messages": arrivals.half_rows, "op_messages": arrivals.op_rows}
-    add_counts(summary.rows_read, read | {"open": arrivals.open_messages + arrivals.waiting_ops})
+    report_read(summary, arrivals)
     summary.extra.setdefault("runs", []).append(arrivals.run.run_id)
     summary.extra["now"] = arrivals.run.now
     summary.extra.setdefault("files_looked_back_into", {})
@@ -126,6 +125,11 @@ def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> Non
     if late := late_queues(arrivals.clocks, arrivals.run):
         summary.extra["queues_behind"] = late
         log.info("%s", _late_queues(len(late)))
+
+
+def report_read(summary: Summary, arrivals: Arrivals) -> None:
+    read = {"half_messages": arrivals.half_rows, "op_messages": arrivals.op_rows}
+    add_counts(summary.rows_read, read | {"open": arrivals.open_messages + arrivals.waiting_ops})
 
 
 def _late_queues(number: int) -> str:

@@ -22,7 +22,7 @@ from halfop.planning.digest import by_reason
 from halfop.planning.plan import PLAN_APP, arrived
 from halfop.planning.run import INPUTS, Run, Slice, asks, counts_delivered, pinned_inputs, pinned_now
 from halfop.rules import VERSION
-from halfop.runs.finish import counts_of_rejects, finish, pay, planned, refuse_unknown_topics
+from halfop.runs.finish import counts_of_rejects, finish, pay, planned, refuse_unknown_topics, report_read
 from halfop.runs.record import last_run, wall_clock, write_opened
 from halfop.settings.model import RuleSettings, Settings
 from halfop.sinks.targets import make_sinks, refuse_unfit
@@ -103,6 +103,7 @@ def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]
 def _previewed(warehouse: Warehouse, run: Run, summary: Summary) -> list[Row]:
     with summary.phase("plan"), arrived(warehouse, run) as arrivals:
         plan = planned(arrivals, summary)
+        report_read(summary, arrivals)
         counted = plan.decisions.groupBy("decision", "reason").count().collect()
         summary.decisions = by_reason((row[0], row[1], row[2]) for row in counted)
         with plan.rejects() as others:

@@ -121,7 +121,8 @@ def _bounds(warehouse: KernelWarehouse) -> tuple[datetime, datetime] | None:
         return None
     known = [row["known_until"] for row in progress_rows(warehouse) if row["known_until"] is not None]
     last = EPOCH + timedelta(microseconds=max(halves["high"], ops["high"] or 0))
-    return EPOCH + timedelta(microseconds=halves["low"] - 1), max(known, default=last)
+    # no clock of a queue is ahead of the wall clock, whatever a landing has claimed
+    return EPOCH + timedelta(microseconds=halves["low"] - 1), min(max(known, default=last), max(last, wall_clock()))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from halfop.values.reading import Reading
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import OF_A_TOPIC, REJECTED, VALUE, TableSpec, comment, directories, table
-from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.where import Where
 
@@ -53,7 +53,7 @@ class Target:
     topic: str = ""
     is_new: bool = False  # a topic that `topics_index` lacks
     reading: Reading | None = None
-    unfit: UnfitTable | None = None  # why it gets nothing
+    unfit: Exception | None = None  # why it gets nothing
 
     @property
     def name(self) -> str:
@@ -105,7 +105,8 @@ def _with_values(warehouse: Warehouse, run: Run, target: Target, again: bool) ->
         return target
     try:
         spec, reading = form_of(target.topic, setting, warehouse.spec(target.path))
-    except UnfitTable as error:
+    except OPERATIONAL_ERRORS as error:  # an UnfitTable, or a log that cannot be read: other sinks go on
+        raise_mistake(error)
         return replace(target, unfit=error)
     return replace(target, spec=replace(spec, comment=target.spec.comment), reading=reading)
 
@@ -115,7 +116,11 @@ def refuse_unfit(warehouse: Warehouse, settings: Settings) -> None:
     own = settings.topics.own
     known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")} if own else {}
     for topic, each in own.items():
-        form = warehouse.spec(f"topics/{known[topic]}") if topic in known else table(OF_A_TOPIC)
+        try:
+            form = warehouse.spec(f"topics/{known[topic]}") if topic in known else table(OF_A_TOPIC)
+        except OPERATIONAL_ERRORS as error:
+            raise_mistake(error)
+            continue  # a run that writes to it tells of it
         try:
             if topic in settings.topics.values and not each.value.infers:
                 form, _ = form_of(topic, each.value, form)

@@ -40,7 +40,6 @@ LANDINGS = ("half_messages", "op_messages", "final_messages", "broker_discards")
 _LANDED = {*INPUTS, "landed_files", "resumes"} - {"decisions"}
 _MANY_FILES = 8
 _MARGIN = timedelta(minutes=10)
-_UNKNOWN = EPOCH
 LAYOUT, TRIM, COMPACT, VACUUM, ERASE = "layout", "trim", "compact", "vacuum", "erase"
 
 
@@ -83,7 +82,8 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
                     steps += each()
     if dry_run:
         summary.notes.append("dry run: nothing was changed")
-    summary.extra["rows_trimmed"] = {step.table: step.rows for step in steps if step.what == TRIM}
+    trimmed = [(step.table, step.rows or 0) for step in steps if step.what == TRIM]  # a table may have many topics
+    summary.extra["rows_trimmed"] = {name: sum(n for of, n in trimmed if of == name) for name, _ in trimmed}
     if again := {step.table: step.rows or 0 for step in steps if step.what == ERASE}:
         summary.extra["erased"] = again
     summary.extra["files_joined"] = {step.table: step.files for step in steps if step.what == COMPACT}
@@ -188,7 +188,7 @@ class Maintenance:
         return self._done([Due(Step(each.table, ERASE, rows=each.rows), each.commit) for each in found])
 
     def _older(self, column: str, kept: timedelta) -> Where:
-        return at_most(column, in_micros(self._now - kept - _UNKNOWN))
+        return at_most(column, in_micros(self._now - kept - EPOCH))
 
     def _may_hold(self, name: str, rows: Where) -> bool:
         """Returns whether the table may hold such rows: by files, a look at their bounds."""
@@ -206,7 +206,7 @@ class Maintenance:
         looked_at = self._warehouse.read("decisions").where(
             (F.col("run_id") >= first) & (F.col("decision") != "EARLY_OP")
         )
-        own = looked_at.select(F.coalesce("half_landed_at", F.lit(_UNKNOWN)).alias("landed_at"))
+        own = looked_at.select(F.coalesce("half_landed_at", F.lit(EPOCH)).alias("landed_at"))
         others = [_landings_of_copies(looked_at), _landings_of_copies(self._discarded_with_copies())]
         new = [self._new(name).select("landed_at") for name in LANDINGS]
         edge = self._warehouse.frame([(self._now - kept,)], "landed_at TIMESTAMP")

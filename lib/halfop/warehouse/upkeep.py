@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -135,7 +136,7 @@ class TableUpkeep:
         defaults = {_LOG_KEPT: "interval 30 days", _FILES_KEPT: "interval 7 days"}
         texts = {name: f"interval {n} days" for name, n in wanted.items()}
         known = defaults | dict(self.properties)
-        return {name: text for name, text in texts.items() if known[name] != text}
+        return {name: text for name, text in texts.items() if _days(known[name]) < wanted[name]}
 
     def vacuum(self, keep: timedelta) -> None:
         """Removes files that no version of the last `keep` needs."""
@@ -217,3 +218,12 @@ def trimmed_property(topic: str) -> str:
 def first_whole_run(warehouse: Warehouse) -> int:
     """The first run whose decisions are all there."""
     return int(warehouse.properties("decisions").get(TRIMMED_RUNS, 1))
+
+
+_INTERVAL, _IN_DAYS = re.compile(r"(?:interval )?(\d+) (hour|day|week)s?"), {"hour": 1 / 24, "day": 1, "week": 7}
+
+
+def _days(interval: str) -> float:
+    """Returns the days of an interval as people write it; 0 for another form."""
+    found = _INTERVAL.fullmatch(interval.strip().lower())
+    return int(found[1]) * _IN_DAYS[found[2]] if found else 0

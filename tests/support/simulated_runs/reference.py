@@ -54,6 +54,11 @@ class _Pinned(m.Model):
                 low, high = self.landed.get(queue, (first, last))
                 self.landed[queue] = min(low, first), max(high, last)
 
+    def has_resumed(self, discard: m.BrokerDiscard) -> bool:
+        """Returns whether an earlier run has seen a broker's resume without this record, which it may have undone."""
+        halves = (copy.half for each in self.transactions.values() for copy in each.copies.values())
+        return any(m.names(discard, half) and half.check_times == "0" for half in halves)
+
     def _lost(self, op: m.Op, half_offset: int, landed_at: int) -> str | None:
         queue = (op.broker, op.queue)
         own = self._offsets
@@ -274,6 +279,7 @@ def _lands(model: _Pinned, tables: Tables, run: Mapping[str, Any], number: Mappi
 
     progress = [row for row in rows(PROGRESS) if _is_of_a_queue(row)]
     model.begins(progress)
+    model.undecided |= any(model.has_resumed(_discard(row)) for row in rows("broker_discards"))
     for name in LANDED:
         for landed_at, landed in groupby(rows(name), itemgetter("landed_at")):
             _land(model, name, list(landed), -(-_micros(landed_at) // 1000))
