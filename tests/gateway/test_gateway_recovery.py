@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 from halfop.frame.errors import HalfopError, InputRefused
+from halfop.gateway.log import files
 from halfop.gateway.log.flusher import DISK_FAILED
 from halfop.gateway.log.store import read_checkpoint
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -263,6 +264,42 @@ def test_units_whose_sync_failed_are_never_taken_for_durable(
     again = Waiting(tmp_path / "started again")
     again.log.checkpoint()
     again.close()
+
+
+@pytest.mark.parametrize("at_once", [100, 4 << 20])
+def test_a_start_takes_no_bytes_for_durable_that_it_has_not_written_again(
+    crashed: Crashed, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """The process before may have ended before its sync, or because the sync failed: then the next one says nothing."""
+    log, checked = str(crashed.log_file()), read_checkpoint(crashed.folder).checked
+    durable, written = bytearray(crashed.log_file().read_bytes()), list[tuple[int, bytes]]()
+    durable[checked:] = bytes(len(durable) - checked)
+    pwrite, fdatasync = os.pwrite, os.fdatasync
+
+    def writes(handle: int, content: bytes | memoryview, at: int) -> int:
+        if os.readlink(f"/proc/self/fd/{handle}") == log:
+            written.append((at, bytes(content)))
+        return pwrite(handle, content, at)
+
+    def syncs(handle: int) -> None:
+        fdatasync(handle)
+        if os.readlink(f"/proc/self/fd/{handle}") == log:
+            for at, content in written:
+                durable[at : at + len(content)] = content
+
+    monkeypatch.setattr(files, "_AT_ONCE", at_once)
+    monkeypatch.setattr(os, "pwrite", writes)
+    monkeypatch.setattr(os, "fdatasync", syncs)
+    gateway = Waiting(crashed.folder)
+    assert checked < gateway.log.flushed_to == crashed.end
+    assert bytes(durable) == crashed.log_file().read_bytes()
+    gateway.close()
+
+
+def test_a_start_whose_sync_fails_is_refused(crashed: Crashed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fdatasync", _fails)
+    with pytest.raises(OSError, match="Input/output error: .*commitlog"):
+        Waiting(crashed.folder)
 
 
 def _fails(_: int) -> None:
