@@ -173,6 +173,25 @@ def test_damage_before_the_checkpoint_is_refused(crashed: Crashed) -> None:
         Waiting(crashed.folder)
 
 
+def test_a_half_message_that_rotted_is_not_committed(crashed: Crashed) -> None:
+    """Its final message would not match its own CRC, and a start would cut the log there."""
+    Waiting(crashed.folder).close()
+    body = crashed.log_file().read_bytes().index(b"body 2")
+    patch(crashed.log_file(), body, b"B")
+    gateway = Waiting(crashed.folder)
+    (half,) = gateway.log.open_halves.values()
+    with pytest.raises(InputRefused, match=rf"half message at physical offset {half.physical_offset} fails its CRC"):
+        gateway.log.append_end(half, end_of("COMMIT"))
+    assert gateway.log.outcome(half) is None
+    others = gateway.halves(range(6, 9))
+    copy = Path(shutil.copytree(crashed.folder, crashed.folder.with_name("copy")))
+    assert gateway.end(half, "ROLLBACK").kind == "ENDED"
+    gateway.close()
+    again = Waiting(copy)
+    assert list(again.log.open_halves) == [half.physical_offset, *(each.physical_offset for each in others)]
+    again.close()
+
+
 def test_a_record_of_another_program_is_refused(crashed: Crashed) -> None:
     record = Record(HALF_TOPIC, b"x", {"REAL_TOPIC": "orders", "REAL_QID": "0"}, queue_offset=4)
     patch(crashed.log_file(), crashed.end, record.at(crashed.end))
@@ -298,7 +317,7 @@ def test_a_start_takes_no_bytes_for_durable_that_it_has_not_written_again(
 
 def test_a_start_whose_sync_fails_is_refused(crashed: Crashed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fdatasync", _fails)
-    with pytest.raises(OSError, match="Input/output error: .*commitlog"):
+    with pytest.raises(OSError, match=r"Input/output error: .*commitlog"):
         Waiting(crashed.folder)
 
 
