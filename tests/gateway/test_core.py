@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from halfop.rocketmq.requests import (
     GetTopicConfig,
     HeartBeat,
     PullMessage,
+    QueryMessage,
     SendMessageV2,
     UnregisterClient,
     ViewMessage,
@@ -643,6 +645,18 @@ def test_routes_and_reads(game: Game, producer: Client) -> None:
     assert route.topic == "no topic"
     assert isinstance(read, Read)
     assert Splitter(1 << 20).feed(read.read())[0].body == game.log.record(0)
+
+
+def test_a_read_that_waits_holds_no_body(game: Game, producer: Client) -> None:
+    """Nothing counts its bytes."""
+    game.core.accounts = Accounts({"all": account("all", TOPIC)})
+    game.credentials = Credentials("all", "secret")
+    asked = game.asks(producer, QueryMessage(TOPIC, "key", 10, 0, 1), bytes(4 << 20))
+    (read,) = game.effects
+    assert isinstance(read, Read)
+    assert (read.request.opaque, read.request.body) == (asked.opaque, b"")
+    assert isinstance(read.read, partial)
+    assert read.read.args[0].body == b""
 
 
 def test_a_topics_configuration_says_that_its_messages_are_transactional(game: Game, producer: Client) -> None:

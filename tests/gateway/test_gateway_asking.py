@@ -184,6 +184,19 @@ def test_a_groups_topics_are_asked_about_in_turn(producers: Producers) -> None:
     assert Counter(found) == dict.fromkeys(("orders", "payments", "stock"), 5)
 
 
+def test_no_question_counts_as_sent_that_was_not_sent(producers: Producers) -> None:
+    """A tick stops where so many messages wait for a sender that has got its share: the next one's is not settled."""
+    busy, sender, other = (Client(CLIENT, name) for name in ("busy", "sender", "other"))
+    halves = Halves({n: half._replace(sender=busy if n < 510 else sender) for n, half in halves_of(511).items()})
+    questions = questions_of(ReadableLog(halves), producers)
+    for each in (busy, sender, other):
+        producers.add("pg", each)
+    questions.want([wanted(n, "pg") for n in halves], NOW)
+    found = [effect for _ in range(2) for effect in questions.ask(NOW, 0.1)]
+    assert outcomes(found) == {"SENT": len(asked(found))} == dict(questions._counts)
+    assert [each.client.name for each in asked(found) if each.half == halves[510]] == ["sender"]
+
+
 # ---- what the process before has sent ----
 
 

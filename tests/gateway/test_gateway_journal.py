@@ -7,6 +7,7 @@ import logging
 import signal
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from halfop.gateway.core.effects import Counts, Instant, RefusedRequest
 from halfop.gateway.journal import Refusals, Trail
 from halfop.gateway.pages import Metrics
 from halfop.gateway.producer import Producer, Refusal
+from halfop.gateway.serve import _Gateway
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import AnswerCode, RequestCode
 from halfop.rocketmq.requests import SendMessageV2
@@ -112,6 +114,53 @@ def test_an_audit_file_that_cannot_be_written_is_refused_or_said_once(tmp_path: 
     found = [line for line in lines() if "audit_file" in line]
     assert found[0] == "gateway.audit_file /dev/full: No space left on device; 1 lines are lost"
     trail.close()
+
+
+def test_an_audit_file_that_cannot_be_opened_again_stays_open(tmp_path: Path) -> None:
+    before, moved = tmp_path / "a", tmp_path / "b"
+    before.mkdir()
+    trail = Trail(str(before / "audit.jsonl"))
+    before.rename(moved)
+    with pytest.raises(UsageError, match="No such file or directory; give a file"):
+        trail.reopen()
+    trail.administered("SIGHUP", at(0).at)
+    trail.flush()
+    assert json.loads((moved / "audit.jsonl").read_text())["what"] == "SIGHUP"
+    before.mkdir()
+    trail.reopen()
+    trail.administered("again", at(0).at)
+    trail.close()
+    assert json.loads((before / "audit.jsonl").read_text())["what"] == "again"
+
+
+def test_a_sighup_whose_audit_file_cannot_be_opened_changes_nothing(tmp_path: Path) -> None:
+    accounts, before, moved = tmp_path / "accounts.yml", tmp_path / "a", tmp_path / "b"
+    accounts.write_text(ACCOUNTS)
+    before.mkdir()
+    given = ("--set", f"gateway.acl_file={accounts}", "--set", f"gateway.audit_file={before}/audit.jsonl")
+    with gateway(tmp_path / "gateway", *given) as running:
+        accounts.write_text(ACCOUNTS.replace("secret-of-sender", "another"))
+        before.rename(moved)
+        running.process.send_signal(signal.SIGHUP)
+        while "give a file that can be appended to; the old ones stay" not in running.log.read_text():
+            pass
+        with Producer(running.address, "pg", nothing, Credentials("sender", "secret-of-sender")) as producer:
+            producer.end_surely(producer.send("orders", b"x"), "COMMIT")
+        assert running.stop() == 0
+        assert "Traceback" not in running.log.read_text()
+    assert json.loads((moved / "audit.jsonl").read_text())["what"] == "END_TRANSACTION"
+
+
+def test_a_tick_that_fails_hides_no_full_disk() -> None:
+    def fails() -> None:
+        raise OSError("any")
+
+    server = SimpleNamespace(tick=fails, connections=SimpleNamespace(look_after=lambda: None))
+    core, log = SimpleNamespace(disk_full=False), SimpleNamespace(disk_used=lambda: 0.95)
+    of: Any = SimpleNamespace(_server=server, _core=core, _log=log, _own=SimpleNamespace(disk_percent=90))
+    with pytest.raises(OSError, match="any"):
+        _Gateway._tick(of, looks=True)
+    assert core.disk_full
 
 
 def test_a_gateway_says_whom_it_refused_and_audits_ends_and_administration(tmp_path: Path) -> None:

@@ -126,6 +126,32 @@ def test_an_answer_that_cannot_be_read_ends_no_registering(tmp_path: Path) -> No
             assert f"name server {address}: a header that cannot be read" in running.log.read_text()
 
 
+@pytest.mark.parametrize("resets", [True, False])
+def test_a_connection_that_a_name_server_ends_between_two_requests_is_made_again(tmp_path: Path, resets: bool) -> None:
+    registered: list[int] = []
+
+    def script(peer: Peer) -> None:
+        for each in peer.requests():
+            peer.send(frame(each.opaque))
+            if each.code == RequestCode.REGISTER_BROKER:
+                registered.append(peer.number)
+                if len(registered) == 3:
+                    continue
+                time.sleep(0.1)  # so that the answer has come before the reset
+                peer._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", resets, 0))
+                return
+
+    with serving(script) as address:
+        options = ("--namesrv", address, "--topics", "mine", "--set", "gateway.register_every=500ms")
+        with gateway(tmp_path, *options) as running:
+            end = time.monotonic() + 10
+            while len(registered) < 3:
+                assert time.monotonic() < end
+            assert running.stop() == 0
+            assert f"name server {address}" not in running.log.read_text()
+    assert registered == sorted(set(registered)), "each by a connection of its own"
+
+
 @pytest.mark.usefixtures("logging_as_before")
 def test_a_topic_that_another_broker_serves_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(name_server([])) as address:  # type: ignore[arg-type]

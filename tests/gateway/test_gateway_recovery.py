@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 from halfop.frame.errors import HalfopError, InputRefused
+from halfop.gateway.log import files
 from halfop.gateway.log.flusher import DISK_FAILED
 from halfop.gateway.log.store import read_checkpoint
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -172,6 +173,25 @@ def test_damage_before_the_checkpoint_is_refused(crashed: Crashed) -> None:
         Waiting(crashed.folder)
 
 
+def test_a_half_message_that_rotted_is_not_committed(crashed: Crashed) -> None:
+    """Its final message would not match its own CRC, and a start would cut the log there."""
+    Waiting(crashed.folder).close()
+    body = crashed.log_file().read_bytes().index(b"body 2")
+    patch(crashed.log_file(), body, b"B")
+    gateway = Waiting(crashed.folder)
+    (half,) = gateway.log.open_halves.values()
+    with pytest.raises(InputRefused, match=rf"half message at physical offset {half.physical_offset} fails its CRC"):
+        gateway.log.append_end(half, end_of("COMMIT"))
+    assert gateway.log.outcome(half) is None
+    others = gateway.halves(range(6, 9))
+    copy = Path(shutil.copytree(crashed.folder, crashed.folder.with_name("copy")))
+    assert gateway.end(half, "ROLLBACK").kind == "ENDED"
+    gateway.close()
+    again = Waiting(copy)
+    assert list(again.log.open_halves) == [half.physical_offset, *(each.physical_offset for each in others)]
+    again.close()
+
+
 def test_a_record_of_another_program_is_refused(crashed: Crashed) -> None:
     record = Record(HALF_TOPIC, b"x", {"REAL_TOPIC": "orders", "REAL_QID": "0"}, queue_offset=4)
     patch(crashed.log_file(), crashed.end, record.at(crashed.end))
@@ -263,6 +283,42 @@ def test_units_whose_sync_failed_are_never_taken_for_durable(
     again = Waiting(tmp_path / "started again")
     again.log.checkpoint()
     again.close()
+
+
+@pytest.mark.parametrize("at_once", [100, 4 << 20])
+def test_a_start_takes_no_bytes_for_durable_that_it_has_not_written_again(
+    crashed: Crashed, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """The process before may have ended before its sync, or because the sync failed: then the next one says nothing."""
+    log, checked = str(crashed.log_file()), read_checkpoint(crashed.folder).checked
+    durable, written = bytearray(crashed.log_file().read_bytes()), list[tuple[int, bytes]]()
+    durable[checked:] = bytes(len(durable) - checked)
+    pwrite, fdatasync = os.pwrite, os.fdatasync
+
+    def writes(handle: int, content: bytes | memoryview, at: int) -> int:
+        if os.readlink(f"/proc/self/fd/{handle}") == log:
+            written.append((at, bytes(content)))
+        return pwrite(handle, content, at)
+
+    def syncs(handle: int) -> None:
+        fdatasync(handle)
+        if os.readlink(f"/proc/self/fd/{handle}") == log:
+            for at, content in written:
+                durable[at : at + len(content)] = content
+
+    monkeypatch.setattr(files, "_AT_ONCE", at_once)
+    monkeypatch.setattr(os, "pwrite", writes)
+    monkeypatch.setattr(os, "fdatasync", syncs)
+    gateway = Waiting(crashed.folder)
+    assert checked < gateway.log.flushed_to == crashed.end
+    assert bytes(durable) == crashed.log_file().read_bytes()
+    gateway.close()
+
+
+def test_a_start_whose_sync_fails_is_refused(crashed: Crashed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fdatasync", _fails)
+    with pytest.raises(OSError, match=r"Input/output error: .*commitlog"):
+        Waiting(crashed.folder)
 
 
 def _fails(_: int) -> None:

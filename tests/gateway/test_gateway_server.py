@@ -593,7 +593,9 @@ def test_only_who_may_send_to_a_topic_is_asked_about_its_messages(tmp_path: Path
         (("--namesrv", "127.0.0.1:1"), "give --topics"),
         (("--warehouse", "s3://bucket/warehouse"), "give it as s3a:"),
         (("--name", "a b"), "as a broker's name"),
-        (("--listen", "127.0.0.1:99999"), "expected a number below"),
+        (("--listen", "127.0.0.1:99999"), "--listen 127.0.0.1:99999: expected a number below"),
+        (("--metrics", "127.0.0.1:65536"), "gateway.metrics 127.0.0.1:65536: expected a number below"),
+        (("--set", "gateway.advertise=[::1]:65536"), "gateway.advertise [::1]:65536: expected a number below"),
         (("--set", "gateway.file_size=65536"), "expected 4259840 or more"),
     ],
 )

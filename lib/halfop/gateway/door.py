@@ -43,8 +43,10 @@ def listening_at(settings: Settings, request: GatewayRequest) -> tuple[str, int]
         raise UsageError(f"--name {request.name}: expected letters, digits, %, |, _ and -, as a broker's name")
     if request.namesrv and not own.topics:
         raise UsageError("--namesrv needs the topics that the gateway is to serve: give --topics T,…")
-    if number >= _NUMBERS:
-        raise UsageError(f"--listen {request.listen}: expected a number below {_NUMBERS}")
+    addresses = {"--listen": request.listen, "gateway.advertise": own.advertise, "gateway.metrics": own.metrics}
+    for name, address in addresses.items():
+        if address and endpoint(address)[1] >= _NUMBERS:
+            raise UsageError(f"{name} {address}: expected a number below {_NUMBERS}")
     if own.file_size < (least := own.max_body + FRAME_ROOM):
         raise UsageError(f"gateway.file_size {own.file_size}: expected {least} or more, or a smaller gateway.max_body")
     return host, number

@@ -104,9 +104,10 @@ class Trail:
             self._failed = True
 
     def reopen(self) -> None:
-        """Opens the file again, so that the old one can be moved away. Raises UsageError."""
+        """Opens the file again, so that the old one can be moved away. Raises UsageError, and then keeps that."""
+        opened = _opened(self._path)
         self.close()
-        self._file = _opened(self._path)
+        self._file = opened
 
     def close(self) -> None:
         """Closes the file."""

@@ -22,7 +22,7 @@ from halfop.rocketmq.wire.remoting import endpoint
 _TIMEOUT = 5.0
 _MOST_BYTES, _RECEIVED = 16 << 20, 1 << 16
 _WRITES = 2  # of a queue's permissions
-_FAILURES = (OSError, asyncio.TimeoutError, ValueError, BadFrame)
+_FAILURES = (OSError, asyncio.TimeoutError, ValueError, BadFrame, RuntimeError)  # uvloop's of a closed connection
 _log = logging.getLogger("halfop.gateway")
 
 
@@ -50,6 +50,8 @@ class NameServer:
             self._streams = None
 
     async def _asked(self, header: Header, body: bytes) -> Frame:
+        if self._streams and (self._streams[0].at_eof() or self._streams[1].is_closing()):
+            self.close()  # it has ended since the last request
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._number, ssl=self._tls)
             self._splitter = Splitter(_MOST_BYTES)

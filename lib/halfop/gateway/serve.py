@@ -188,10 +188,10 @@ class _Gateway:
                 failing = True
 
     def _tick(self, looks: bool) -> None:
-        self._server.tick()
-        if looks:
+        if looks:  # first: whatever fails in a tick, a full disk is seen
             self._server.connections.look_after()
             self._core.disk_full = self._log.disk_used() * 100 > self._own.disk_percent
+        self._server.tick()
 
     def _registering(
         self, loop: asyncio.AbstractEventLoop, upstream: Upstream | None, broker: Description, topics: Iterable[str]
@@ -217,11 +217,11 @@ class _Gateway:
     def _read_again(self) -> None:
         """Reads certificate and accounts again; what cannot be read leaves the old ones."""
         try:
+            accounts = read_accounts(self._own.acl_file) if self._own.acl_file else None
+            self._trail.reopen()
             if self._tls:
                 load_certificate(self._tls, self._own)
-            if self._own.acl_file:
-                self._core.accounts = read_accounts(self._own.acl_file)
-            self._trail.reopen()
+            self._core.accounts = accounts  # last, so that an error before leaves all
             self._trail.administered(
                 "SIGHUP", instant().at, accounts=self._own.acl_file, certificate=self._own.certificate
             )

@@ -111,9 +111,10 @@ class Core:
             handler = self._handlers.get(request.code)
             if handler is None:
                 raise Refused(AnswerCode.NOT_SUPPORTED, f" request type {request.code} not supported")
-            if request.flag & ONE_WAY and request.code in self._lookups.handlers:
+            is_read = request.code in self._lookups.handlers
+            if is_read and request.flag & ONE_WAY:
                 return ()  # a read for nobody
-            return handler(client, request, now)
+            return handler(client, request._replace(body=b"") if is_read else request, now)  # many reads may wait
         except Refused as error:
             return self.refuse(client, request, error)
 

@@ -109,8 +109,9 @@ class Questions:
         for of, requests in list(self._wanted.items()):
             before, passed = len(requests), 0
             for wanted in list(islice(requests.values(), _AT_ONCE)):
-                settled = self._settled(wanted, now, left, most)
-                if settled is None or passed == _MOST_PASSED:
+                # what is settled has been counted as sent, so that none is settled in vain
+                settled = None if passed == _MOST_PASSED else self._settled(wanted, now, left, most)
+                if settled is None:
                     break  # all others would wait for the same producers
                 if settled:
                     del requests[wanted.request.physical_offset]

@@ -16,6 +16,7 @@ from halfop.frame.trouble import named, sync
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
 
 _PAUSE = 0.05  # seconds
+_AT_ONCE = 4 << 20  # bytes
 
 
 # ---- the commit log's ----
@@ -74,6 +75,17 @@ class LogFiles:
             if handle is None or physical_offset < 0:
                 return b""
             return os.pread(handle, min(length, begin + self.size - physical_offset), physical_offset - begin)
+
+    def write_again(self, begin: int, end: int) -> None:
+        """Makes durable what is there: after a failed sync the system takes what it could not write for written."""
+        for first in self.firsts:
+            handle, upto = self._handles[first], min(end, first + self.size)
+            with named(self._path(first)):
+                for at in range(max(begin, first), upto, _AT_ONCE):
+                    write_all(handle, self.read(at, min(_AT_ONCE, upto - at)), at - first)
+                if begin < upto:
+                    os.fdatasync(handle)
+        sync(self.folder)
 
     def cut(self, end: int) -> None:
         """Ends the log at a physical offset: what was written after it becomes zeros."""

@@ -10,11 +10,12 @@ from pathlib import Path
 from threading import Lock
 from time import time
 
+from halfop.frame.errors import InputRefused
 from halfop.gateway.core.messages import End, Ended, Half, HalfMessage, Outcome, Topic
 from halfop.gateway.log.files import LogFiles
 from halfop.gateway.log.flusher import Batch, Buffer, Flusher
 from halfop.gateway.log.queues import FILE_UNITS, Queues
-from halfop.gateway.log.records import Recent, final_message, half_message, op_message
+from halfop.gateway.log.records import Recent, final_message, half_message, is_sound, op_message
 from halfop.gateway.log.recovery import recover
 from halfop.gateway.log.search import Searchable
 from halfop.gateway.log.store import (
@@ -122,6 +123,7 @@ class Log(Searchable):
         a half message there are two ops at the most.
         """
         record = self._recent.take(half.physical_offset)
+        is_read = record is None
         if record is None:
             record = self._files.read(half.physical_offset, half.size) if end.outcome == "COMMIT" else b""
         now = _now_ms()
@@ -130,6 +132,9 @@ class Log(Searchable):
             fate = self._state.fate(half, end.outcome)
             if fate == "ENDED" and end.outcome == "COMMIT":
                 queue = self._queues.get(half.topic, half.queue)
+                if is_read and not is_sound(record, half):
+                    problem = f"the half message at physical offset {half.physical_offset} fails its CRC"
+                    raise InputRefused(self._files.folder, None, problem, "the disk has changed it: roll it back")
                 # before its op: an op without a final message is a rollback
                 self._buffer.put(queue, final_message(half, record, self._store_host), now)
             if fate in ("ENDED", "OPPOSED"):

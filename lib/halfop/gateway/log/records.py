@@ -83,6 +83,12 @@ def final_message(half: Half, record: bytes, store_host: bytes) -> Message:
     )
 
 
+def is_sound(record: bytes, half: Half) -> bool:
+    """Returns whether what was read is the half message's record as it was written, by its CRCs."""
+    read = chain(record, half.physical_offset).records
+    return len(read) == 1 and not (read.wrong_body_crc() | read.wrong_property_crc() | ~read.has_property_crc()).any()
+
+
 def tags_code_of(message: Message) -> int:
     """Returns the hash that a consume queue has of a message's tags."""
     properties = message.properties

@@ -48,7 +48,7 @@ class Recovered:
 
 
 def recover(files: LogFiles, queues: Queues, checkpoint: Checkpoint) -> Recovered:
-    """Reads the log, cuts it at its first bad record, and writes the queues again from the checkpoint on."""
+    """Reads the log, cuts it at its first bad record, and writes log and queues again from the checkpoint on."""
     checked = checkpoint.checked if any(queues) else 0
     scan, found, ends = Scan(files.folder, checked), _Found(), dict[tuple[str, int], int]()
     for queue in queues:
@@ -64,6 +64,7 @@ def recover(files: LogFiles, queues: Queues, checkpoint: Checkpoint) -> Recovere
     if end.damaged:
         _log.warning("the log is cut at physical offset %s, where a crash left something: %s", end.at, end.why)
         files.cut(end.at)
+    files.write_again(checkpoint.checked, end.at)
     return found.recovered(files, end.at, queues.get(names.HALF_TOPIC, 0), checkpoint.newest_ms)
 
 
