@@ -57,18 +57,9 @@ def standing(warehouse: Warehouse, discarded: bool = True) -> Standing:
     version = warehouse.version("decisions")
     opened = _opened(warehouse, version, planned)
     parts = [opened]
-    if discarded and warehouse.version(_DISCARDS) != NO_TABLE:
-        asked = warehouse.read(_DISCARDS).select(HALF_KEY).distinct()
-        if (found := _discarded(warehouse, Standing(version, opened), asked)) is not None:
-            parts.append(found)
+    if discarded and (found := _discarded(warehouse, version, Standing(version, opened))) is not None:
+        parts.append(found)
     return Standing(version, reduce(DataFrame.unionByName, parts))
-
-
-def standing_discards(warehouse: Warehouse, asked: DataFrame) -> DataFrame | None:
-    """Returns which of these half keys are still discarded, as `standing` does; None if no run has decided yet."""
-    version = warehouse.version("decisions")
-    opened = _opened(warehouse, version, warehouse.marker("decisions", PLAN_APP))
-    return _discarded(warehouse, Standing(version, opened), asked)
 
 
 def _opened(warehouse: Warehouse, version: int, planned: int) -> DataFrame:
@@ -78,10 +69,12 @@ def _opened(warehouse: Warehouse, version: int, planned: int) -> DataFrame:
     return rows.where(F.col("decision") != "EARLY_OP").select(COLUMNS)
 
 
-def _discarded(warehouse: Warehouse, opened: Standing, asked: DataFrame) -> DataFrame | None:
-    """Those of the half keys that are discarded and have not gone on under a later copy; None if there are none."""
-    version = opened.version
-    near = None if version == NO_TABLE else covers(ranges_of(asked, "queue_offset"), "queue_offset")
+def _discarded(warehouse: Warehouse, version: int, opened: Standing) -> DataFrame | None:
+    """Discarded transactions whose last decision is that; None if no run has discarded any."""
+    if version == NO_TABLE or warehouse.version(_DISCARDS) == NO_TABLE:
+        return None
+    asked = warehouse.read(_DISCARDS).select(HALF_KEY).distinct()
+    near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
     if near is None:
         return None
     rows = last_decisions(warehouse.read("decisions", version, near).join(asked, HALF_KEY, "left_semi"))
