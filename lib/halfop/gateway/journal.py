@@ -104,7 +104,7 @@ class Trail:
             self._failed = True
 
     def reopen(self) -> None:
-        """Opens the file again, so that the old one can be moved away. Raises UsageError, and then keeps that."""
+        """Opens the file again, so that the old one can be moved away. If that raises UsageError, the old one stays."""
         opened = _opened(self._path)
         self.close()
         self._file = opened
