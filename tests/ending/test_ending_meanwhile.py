@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from halfop.columns.keys import Key
 from halfop.ending.apply import ApplyRequest, apply
+from halfop.ending.endable import checked
 from halfop.ending.owner import Masters
 from halfop.ending.plan import EndingPlan, Row, rows_of
 from halfop.ending.selection import Selection, plan
 from halfop.ending.sender import Sender
-from halfop.ending.standing import checked
 from halfop.ending.table import Clerk, Ending, EndingsTable, known
 from halfop.landing.progress import ProgressRow, move
 from halfop.rocketmq.names import OP_TOPIC

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 from halfop.ending.selection import Selection, plan, planned
-from halfop.ending.standing import standing
+from halfop.runs.standing import standing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from support import rows as r

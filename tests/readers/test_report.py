@@ -86,7 +86,7 @@ def test_answers_to_checks(found: Figures) -> None:
 
 
 def test_a_resumed_message_is_no_longer_listed_as_discarded(found: Figures) -> None:
-    assert [(row["queue_offset"], row["resumed"]) for row in found["discards"]] == [(t.GIVEN_UP, None)]
+    assert [(row["queue_offset"], row["resumed"]) for row in found["discards"]] == [(t.GIVEN_UP, False)]
     assert by(found["discard_reasons"], "reason", "n") == {("CHECKED_TOO_OFTEN",): 1}
 
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.standing import standing
 from halfop.explain.explain import timeline
 from halfop.explain.look_up import find
 from halfop.rules.halves import read_copies
+from halfop.runs.standing import standing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model import reference as m

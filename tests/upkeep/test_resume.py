@@ -13,12 +13,14 @@ from halfop.ending.owner import Masters
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
+from halfop.report.figures import read_figures
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request as Run
 from halfop.runs.reconcile import reconcile
 from halfop.upkeep.resume import ResumeSelection, resume
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
+from model import reference as m
 from support import rows as r
 from support.entry_points import job_of
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
@@ -55,6 +57,20 @@ def test_resumed_twice_and_ended_meanwhile(warehouse: Warehouse) -> None:
     assert resumed(warehouse, THREE, FOUR).extra == {"resumed": 0, "left_alone": {"CHECK": 1, "COMMIT": 1}}
     with pytest.raises(InputRefused, match="no discarded message b/0/0, b/0/77"):
         resumed(warehouse, THREE, Key("b", 0, 0), Key("b", 0, 77))
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_its_broker_has_resumed_is_left_alone(warehouse: KernelWarehouse, ended: bool) -> None:
+    """The broker's own copy goes on in its place, so a row of `resumes` would only be rejected."""
+    given_up = half(3)
+    record = m.BrokerDiscard("b", 0, 0, given_up.uniq_key, given_up.group, given_up.born, 15, NOW - 5_000)
+    r.land(warehouse, [given_up], [], NOW, KNOWN, discards=[record])
+    assert run(warehouse, NOW).decisions == {"DISCARD": {"BROKER_DISCARDED": 1}}
+    copy = half(40, uniq_key=given_up.uniq_key, check_times="0", store=NOW - 1_000)
+    r.land(warehouse, [copy], ops("COMMIT", 40) if ended else [], LATER, {QUEUE: LATER})
+    assert run(warehouse, LATER).decisions.keys() == {"COMMIT" if ended else "CHECK"}
+    assert resumed(warehouse, THREE).extra == {"resumed": 0, "left_alone": {"SUPERSEDED": 1}}
+    assert read_figures(warehouse, 10)["discards"] == []
 
 
 def test_what_nobody_can_be_asked_about_is_discarded_again(warehouse: KernelWarehouse) -> None:

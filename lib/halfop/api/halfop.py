@@ -17,7 +17,6 @@ from halfop.api.erases import Erasing
 from halfop.api.lands import Lands
 from halfop.audit.audit import audit
 from halfop.columns.keys import Key
-from halfop.ending.standing import standing
 from halfop.examine.examine import examine
 from halfop.explain.explain import Explained, explain
 from halfop.follow import Cycle, CycleFailed, cycle, spark_answers
@@ -25,6 +24,7 @@ from halfop.frame.summary import Summary, WithRows
 from halfop.report.report import report
 from halfop.runs.finish import idle
 from halfop.runs.reconcile import Request, preview, reconcile
+from halfop.runs.standing import standing
 from halfop.runs.verify import Difference, verify
 from halfop.simulation.simulate import MOST_STEPS, Period, Simulated, checked, simulated
 from halfop.sinks.topics import TopicTables

@@ -17,15 +17,16 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key, key_of
 from halfop.ending.answers import land_answers
+from halfop.ending.endable import Changed, checked, lacks
 from halfop.ending.owner import Masters
 from halfop.ending.plan import RESUME, EndingPlan, Row, new_head, places_of
 from halfop.ending.selection import by_files, decided_until, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.sender import BrokerPart, Sender
-from halfop.ending.standing import Changed, checked, lacks, standing
 from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, Known, State, known
 from halfop.frame.errors import HalfopError, InputRefused, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.frame.units import plural
+from halfop.runs.standing import standing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, by_condition, log_failure

@@ -31,13 +31,13 @@ from halfop.ending.business import (
 )
 from halfop.ending.plan import COMMIT, ROLLBACK, ROWS, EndingPlan, new_head
 from halfop.ending.selection import born_until, left_out, split
-from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.plan_file import refuse_existing
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
 from halfop.landing.identity import refuse_landed_before
+from halfop.runs.standing import COLUMNS, standing
 from halfop.settings.business import Resolution
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.rows import Kept

@@ -13,14 +13,15 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key, key_of
 from halfop.columns.lives import lives_of
+from halfop.ending.endable import lacks
 from halfop.ending.owner import LandedEnds, Masters, landed_of
 from halfop.ending.plan import ROWS, EndingPlan, Kind, Origin, new_head
-from halfop.ending.standing import COLUMNS, Standing, lacks, standing
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.identity import refuse_landed_before
 from halfop.planning.run import sources
 from halfop.runs.record import last_run
+from halfop.runs.standing import COLUMNS, Standing, standing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS

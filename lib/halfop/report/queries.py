@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, millis
 from halfop.frame.units import EPOCH
 from halfop.rules.reasons import Reason
-from halfop.runs.record import waiting
+from halfop.runs.standing import RESUMED, standing_discards
 from halfop.warehouse.schema import REJECTED, VALUE_ERROR
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
@@ -117,7 +117,7 @@ class Queries:
     def states(self) -> Results:
         """Returns open rows by age and reason, and the ends of messages whose producer was asked."""
         was_asked = _asked() | F.col("reason").eqNullSafe(F.lit(Reason.CHECK.name))
-        ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._standing_discards)
+        ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._discarded.drop("resumed"))
         rows = self._open.unionByName(ended.where(was_asked))
         age = F.when(F.col("open"), _age_place()).alias("age")
         sums = [F.count("*").alias("n"), F.sum(_asked().cast("int")).alias("asked"), F.max(_age()).alias("oldest")]
@@ -137,7 +137,7 @@ class Queries:
         """Producer groups with their open messages, and those discarded in the window."""
         columns: list[Column | str] = ["producer_group", "open", "check_times"]
         columns += [_asked().alias("asked"), _age().alias("age")]
-        rows = self._open_messages.select(columns).unionByName(self._standing_discards.select(columns))
+        rows = self._open_messages.select(columns).unionByName(self._discarded.select(columns))
         silent = F.col("open") & F.col("asked")
         return rows.groupBy("producer_group").agg(
             F.count_if("open").alias("open"),
@@ -184,45 +184,30 @@ class Queries:
 
     # ---- discarded ----
 
-    @property
+    @cached_property
     def _discarded(self) -> DataFrame:
         """Discards of the window that stand: no op, resume or broker's copy has undone them since."""
-        reopened = self._open.where(F.col("resumed_at").isNotNull())
-        ended = self._ended("DISCARD", "SUPERSEDED", "COMMIT", "ROLLBACK")
-        undone = F.col("reason").eqNullSafe(F.lit(Reason.AFTER_DISCARD.name)) | F.col("resumed_at").isNotNull()
-        rows = ended.where(F.col("decision").isin("DISCARD", "SUPERSEDED") | undone).unionByName(reopened)
-        times = [millis("born_timestamp"), millis("decided_at")]
-        about = F.struct("decision", "reason", "check_times", "run_id", *times, *_texts())
-        last = F.max_by(about, "run_id").alias("last")
-        states = rows.groupBy(HALF_KEY).agg(last).select(*HALF_KEY, "last.*")
-        return states.where(F.col("decision") == "DISCARD").join(self._resumed_since, HALF_KEY, "left")
-
-    @property
-    def _standing_discards(self) -> DataFrame:
-        """The decisions of the discards that stand."""
-        key = [*HALF_KEY, "run_id"]
-        return self._ended("DISCARD").join(self._discarded.select(key), key, "left_semi")
-
-    @property
-    def _resumed_since(self) -> DataFrame:
-        """Half keys of resumes that no run has decided on."""
-        rows = waiting(self.warehouse)
-        return rows.select(HALF_KEY).distinct().withColumn("resumed", F.lit(True))
+        rows = self._ended("DISCARD")
+        stand = standing_discards(self.warehouse, rows.select(HALF_KEY))
+        if stand is None:
+            return rows.withColumn("resumed", F.lit(True)).limit(0)
+        resumed = (F.col("decision") == RESUMED).alias("resumed")
+        return rows.join(stand.select(*HALF_KEY, "run_id", resumed), [*HALF_KEY, "run_id"])
 
     def discards(self) -> Results:
-        rows = self._discarded
+        times = [millis("born_timestamp"), millis("decided_at")]
+        rows = self._discarded.select(*_MESSAGE, "run_id", *times, *_texts(), "resumed")
         newest = rows.orderBy(F.desc("run_id"), F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_DISCARDS)
         counts = rows.groupBy("reason").agg(F.count("*").alias("n"))
-        found = _together(discards=newest, discard_reasons=counts, hanging=self._hanging)
+        found = _together(discards=newest, discard_reasons=counts, hanging=self._hanging(rows))
         found["hanging"].sort(key=lambda row: (row["born_timestamp"] is None, row["born_timestamp"] or 0))
         return found
 
-    @property
-    def _hanging(self) -> DataFrame:
+    def _hanging(self, discards: DataFrame) -> DataFrame:
         """The oldest messages that nothing has ended: open ones, and discards that stand."""
         columns: list[Column | str] = [*_MESSAGE, "born_timestamp", *_texts()]
         opened = self._open_messages.withColumn("born_timestamp", millis("born_timestamp")).select(columns)
-        rows = opened.unionByName(self._discarded.where("resumed IS NULL").select(columns))
+        rows = opened.unionByName(discards.where(~F.col("resumed")).select(columns))
         return rows.orderBy(F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_HANGING)
 
     # ---- rejected ----

@@ -18,7 +18,8 @@ from halfop.frame.summary import Summary
 from halfop.frame.trouble import owner
 from halfop.planning.counts import covers, ranges_of
 from halfop.runs.record import TABLE as RESUMES
-from halfop.runs.record import last_run, waiting, wall_clock
+from halfop.runs.record import last_run, wall_clock
+from halfop.runs.standing import standing_discards
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import by_condition
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -97,15 +98,19 @@ def _asked_for(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
 def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
     """The half keys with their state `now`: the last decision, or RESUMED if a resume waits for the next run.
 
-    `reason` is that of the last decision.
+    A discard that its broker has undone since, by a copy of its own, is SUPERSEDED. `reason` is that of the last
+    decision.
     """
     near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
     rows = warehouse.empty("decisions") if near is None else warehouse.read("decisions", where=near)
     decided = rows.where(F.col("decision") != "EARLY_OP").join(asked, HALF_KEY)
     last = decided.groupBy(HALF_KEY).agg(*(F.max_by(name, "run_id").alias(name) for name in ("decision", "reason")))
-    resumed = waiting(warehouse).select(*HALF_KEY, F.lit(True).alias("waits")).distinct()
-    now = F.when(F.col("waits"), "RESUMED").otherwise(F.col("decision")).alias("now")
-    return last.join(F.broadcast(resumed), HALF_KEY, "left").select(*HALF_KEY, now, "reason")
+    stands = standing_discards(warehouse, asked)
+    if stands is None:
+        return last.select(*HALF_KEY, F.col("decision").alias("now"), "reason")
+    gone_on = F.when(F.col("decision") == "DISCARD", "SUPERSEDED").otherwise(F.col("decision"))
+    found = last.join(stands.select(*HALF_KEY, F.col("decision").alias("stands")), HALF_KEY, "left")
+    return found.select(*HALF_KEY, F.coalesce("stands", gone_on).alias("now"), "reason")
 
 
 def _nobody_to_ask(number: int) -> list[str]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from halfop.audit.audit import audit
-from halfop.ending.standing import checked
+from halfop.ending.endable import checked
 from halfop.frame.cli import main
 from halfop.rocketmq.wire.client import Broker, HalfPlace, end_transaction
 from halfop.settings.model import Settings
