@@ -117,6 +117,8 @@ def test_what_each_broker_of_a_cluster_says_alike_counts_once(tmp_path: Path) ->
             "sender is there twice, with different secrets or rights: remove one",
         ),
         ("accounts: [{accessKey: a, secretKey: s}, {accessKey: a, secretKey: t}]", "a is there twice"),
+        ("accounts: [{accessKey: a, secretKey: s, groupPerms: [g=READ]}]", "READ is no right: expected PUB, SUB"),
+        ("accounts: [{accessKey: a, secretKey: s, groupPerms: [nonsense]}]", "nonsense: expected NAME=PUB"),
         ("nothing here: yet\n" + USERS, "line 1 is no row of a table"),
         ("- neither\n", "expected YAML with `accounts:`"),
         (b"\xff", "expected YAML with `accounts:`"),
@@ -143,6 +145,23 @@ def test_the_rights_of_plain_acl(tmp_path: Path) -> None:
     assert allowed == {"orders": [PUB], "payments": [PUB, SUB, GET], "secret": [], "others": [SUB, GET]}
     assert found.may("readers", SUB, kind=GROUP)
     assert not found.may("orders", SUB, GET), "it would read what it may only send"
+
+
+@pytest.mark.parametrize(
+    ("rights", "allowed"),
+    [
+        ("groupPerms: [TOOLS_CONSUMER=DENY]", ["readers"]),
+        ("defaultGroupPerm: DENY", []),
+        ("defaultGroupPerm: DENY, groupPerms: [TOOLS_CONSUMER=SUB]", ["TOOLS_CONSUMER"]),
+        ("defaultGroupPerm: PUB", []),
+    ],
+)
+def test_the_rights_of_plain_acl_on_groups(tmp_path: Path, rights: str, allowed: list[str]) -> None:
+    path = tmp_path / "accounts"
+    path.write_text(f"accounts:\n  - {{accessKey: lander, secretKey: s, defaultTopicPerm: SUB, {rights}}}\n")
+    found = read_accounts(str(path)).known["lander"]
+    assert [name for name in ("TOOLS_CONSUMER", "readers") if found.may(name, SUB, kind=GROUP)] == allowed
+    assert found.may("orders", SUB)
 
 
 @pytest.mark.parametrize("empty", ["accessKey", "secretKey"])

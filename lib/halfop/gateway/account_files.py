@@ -15,8 +15,8 @@ from halfop.gateway.core.accounts import ANY, CLUSTER, GET, GROUP, PUB, SUB, TOP
 
 T = TypeVar("T")
 _EXPECTED = (
-    "YAML with `accounts:`, each with accessKey, secretKey, admin, defaultTopicPerm, topicPerms; or what mqadmin's "
-    "listUser and listAcl print"
+    "YAML with `accounts:`, each with accessKey, secretKey, admin, defaultTopicPerm, topicPerms, defaultGroupPerm, "
+    "groupPerms; or what mqadmin's listUser and listAcl print"
 )
 
 
@@ -60,13 +60,18 @@ def _plain(text: str) -> list[Account]:
 def _account(entry: Mapping[str, Any]) -> Account:
     if unknown := set(entry) - _KNOWN:
         raise ValueError(f"{', '.join(sorted(unknown))}: not supported")
-    permissions = dict(_permission(each) for each in entry.get("topicPerms") or ())
-    otherwise = _RIGHTS[_scalar(entry.get("defaultTopicPerm", "DENY")).upper()]
-    entries = [Entry(GROUP, "", True, _SUBS), Entry(ANY, "", True, otherwise)]
-    for topic, rights in sorted(permissions.items()):
-        entries += Entry(TOPIC, topic, False, rights), Entry(TOPIC, topic, False, _ALL - rights, allows=False)
+    entries = [Entry(ANY, "", True, _right(entry.get("defaultTopicPerm", "DENY")))]
+    entries += _rights(GROUP, "", True, _right(entry.get("defaultGroupPerm", "SUB")))
+    for kind, listed in (TOPIC, "topicPerms"), (GROUP, "groupPerms"):
+        for name, right in sorted(dict(_permission(each) for each in entry.get(listed) or ()).items()):
+            entries += _rights(kind, name, False, right)
     secret = _text(entry, "secretKey").encode()
     return Account(_text(entry, "accessKey"), secret, ordered(entries), entry.get("admin", False) is True)
+
+
+def _rights(kind: str, name: str, is_prefix: bool, right: frozenset[str]) -> list[Entry]:
+    """The entries that allow these actions on a topic or group, and deny the others."""
+    return [Entry(kind, name, is_prefix, right), Entry(kind, name, is_prefix, _ALL - right, allows=False)]
 
 
 def _text(entry: Mapping[str, Any], name: str) -> str:
@@ -83,10 +88,17 @@ def _scalar(value: object) -> str:
 
 def _permission(given: object) -> tuple[str, frozenset[str]]:
     text = _scalar(given)
-    topic, equals, right = text.partition("=")
+    name, equals, right = text.partition("=")
     if not equals:
-        raise ValueError(f"{text}: expected topic=PUB, SUB, PUB|SUB or DENY")
-    return topic.strip(), _RIGHTS[right.strip().upper()]
+        raise ValueError(f"{text}: expected NAME=PUB, SUB, PUB|SUB or DENY")
+    return name.strip(), _right(right)
+
+
+def _right(given: object) -> frozenset[str]:
+    text = _scalar(given).strip().upper()
+    if text not in _RIGHTS:
+        raise ValueError(f"{text} is no right: expected PUB, SUB, PUB|SUB or DENY")
+    return _RIGHTS[text]
 
 
 # ---- ACL 2.0 ----
