@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from threading import Lock
@@ -121,6 +122,22 @@ def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(wa
     assert before is not None
     assert newest_half(warehouse, row, 2**63 - 1) == before
     assert [place[:2] for place in before[1]] == [(1, 100)]
+
+
+def test_files_are_joined_where_a_kill_has_left_no_checksum(warehouse: KernelWarehouse) -> None:
+    """Delta then reads the checkpoint, by the thread's active session."""
+    for n in range(3):
+        r.land(warehouse, [half(n)], [], NOW + n, KNOWN)
+    path = warehouse.path("half_messages")
+    delta: Any = warehouse.spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    delta.forTable(warehouse.spark._jsparkSession, path).checkpoint()
+    version = warehouse.version("half_messages")
+    for checksum in Path(path, "_delta_log").glob("*.crc"):
+        checksum.unlink()
+    delta.clearCache()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(TableUpkeep(warehouse, "half_messages").compact, version).result()
+    assert len(warehouse.spark.read.format("delta").load(path).inputFiles()) == 1
 
 
 @pytest.mark.slow

@@ -218,6 +218,7 @@ class KernelWarehouse(Warehouse):
         """
         jvm: Any = self.spark._jvm
         delta, scala, session = jvm.org.apache.spark.sql.delta, jvm.scala, self.spark._jsparkSession
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)  # a thread of a pool has none
         none, nothing = scala.Option.empty(), getattr(getattr(scala.collection.immutable, "Nil$"), "MODULE$")
         snapshot = delta.DeltaLog.forTable(session, self.path(name)).getSnapshotAt(version, none, none, False)
         context = delta.commands.DeltaOptimizeContext(none, none, none, none, False)
