@@ -357,10 +357,54 @@ def test_a_url_without_a_secret_is_taken_as_it_is(tmp_path: Path, url: str) -> N
         "metrics.push_gateway=http://me:4711@push:9091",
         "resolve.groups.g.tables.t.path={token: '4711'}",
         "rules=[{password: 4711}]",
+        "topics.threads=user=me, password: 4711",
+        "topics.threads={'password':4711}",
+        'topics.threads={"password": "a, b 4711"}',
+        *(
+            f"resolve.groups.g.tables.t.properties={each}"
+            for each in (
+                "{user: me, password: 4711}",
+                "{user: me, password: '4711'}",
+                "{user: me, password: '4711'",
+                "user=me, password: 4711",
+                "password:4711",
+                "pass: |\n 4711",
+            )
+        ),
     ],
 )
-def test_no_refusal_shows_a_secret(config: Path, given: str) -> None:
-    assert "4711" not in refusal(config, given)
+def test_no_refusal_shows_a_secret(tmp_path: Path, given: str) -> None:
+    key, _, text = given.partition("=")
+    file = tmp_path / "own.yaml"
+    file.write_text(json.dumps({key: text}))
+    for said in (refusal(file), refusal(None, given), refusal(None, **{_variable(key): text})):
+        assert "4711" not in said
+
+
+def _variable(key: str) -> str:
+    return "HALFOP_" + "__".join(part if len(part) == 1 else part.upper() for part in key.split("."))
+
+
+def test_nothing_that_cannot_be_read_shows_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("password: 4711: 1")
+    assert "4711" not in refusal(file)
+    assert "4711" not in refusal(None, "rules: {password: 4711}")
+
+
+def test_a_mapping_in_every_layer(tmp_path: Path) -> None:
+    table = "resolve.groups.g.tables.t"
+    others = ["resolve.groups.g.query=SELECT 1", f"{table}.url=jdbc:x://h/d", f"{table}.dbtable=o"]
+    text = "{user: me, fetchsize: '10'}"
+    for settings in (
+        loaded(None, *others, f"{table}.properties={text}"),
+        loaded(None, *others, **{_variable(f"{table}.properties"): text}),
+    ):
+        found = settings.resolve.groups["g"].tables["t"].properties
+        assert found == {"user": "me", "fetchsize": "10"}
+    said = refusal(None, *others, f"{table}.properties=me")
+    assert said == f"{table}.properties (--set): expected texts by their names, as {{user: me}}"
+    assert f"{table}.properties.1 (--set): expected string" in refusal(None, *others, f"{table}.properties={{1: a}}")
 
 
 def test_no_warehouse_has_a_secret_in_its_name() -> None:

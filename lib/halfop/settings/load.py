@@ -54,6 +54,7 @@ class _Loader(yaml.SafeLoader):
 
 _EXPECTED = {
     "bool_type": "expected true or false",
+    "dict_type": "expected texts by their names, as {user: me}",
     "string_pattern_mismatch": "expected the names of catalog and schema, as lake.halfop",
     "string_too_short": "expected a text",
 }
@@ -108,7 +109,7 @@ class _Layers:
             name = ".".join(path)
             self.problems.append(f"{name} ({source}): expected a text, given nothing: leave it out if none is meant")
         elif field is not None:
-            self.values[path] = _Given(_scalar(text, field), redacted(text), source)
+            self.values[path] = _Given(_read(text, field), redacted(text), source)
         elif is_section(path):
             self.problems.append(f"{'.'.join(path)} ({source}): has settings under it: give one of those")
         else:
@@ -126,7 +127,8 @@ class _Layers:
         if equals:
             self.text(tuple(key.strip().split(".")), text, "--set")
         else:
-            self.problems.append(f"--set {override}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
+            shown = redacted(override)
+            self.problems.append(f"--set {shown}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
 
     def given(self, given: Mapping[Any, object]) -> None:
         """Values of a program, by dotted keys or as a file of settings has them."""
@@ -172,15 +174,15 @@ class _Layers:
 
     def bad_value(self, error: ErrorDetails) -> str:
         path = tuple(str(part) for part in error["loc"])
-        if path[-1] == "[key]":
-            source = next(given.source for known, given in self.values.items() if known[: len(path) - 1] == path[:-1])
-            of_rocketmq = "expected a name of RocketMQ: letters, digits, %, |, _ and -"
-            expected = error["msg"] if error["type"] == "text" else of_rocketmq
-            return f"{'.'.join(path[:-1])} ({source}): {expected}"
-        given = self.nearest(path)
         expected = re.sub(r"^(Input should be (a valid )?|String should )", "expected ", error["msg"])
+        if path[-1] == "[key]":
+            of_rocketmq = "expected a name of RocketMQ: letters, digits, %, |, _ and -"
+            expected = of_rocketmq if error["type"] == "string_pattern_mismatch" else expected
+            return f"{'.'.join(path[:-1])} ({self.nearest(path[:-1]).source}): {expected}"
+        given = self.nearest(path)
         expected = _EXPECTED.get(error["type"], expected)
-        is_shown = given is self.values.get(path) and not names_secret(path[-1])
+        may_hold_secrets = error["type"] == "dict_type" or names_secret(path[-1])
+        is_shown = given is self.values.get(path) and not may_hold_secrets
         shown = f", given {given.shown or 'nothing'}" if is_shown else ""
         return f"{'.'.join(path)} ({given.source}): {expected}{shown}"
 
@@ -205,18 +207,21 @@ def _shown(value: object) -> str:
     return "nothing" if value is None else redacted(json.dumps(value, default=str))
 
 
-def _scalar(text: str, field: FieldInfo) -> object:
-    """A text as YAML reads it, but a number in decimal; as it is if text is wanted, or YAML sees more than a scalar."""
+_KEPT = {list[str]: str, dict[str, str]: str | dict}
+
+
+def _read(text: str, field: FieldInfo) -> object:
+    """A text as YAML reads it, but a number in decimal; as it is if text is wanted, or YAML sees another kind."""
     of = type_of(field)
     if of is str or (get_origin(of) is Literal and all(isinstance(each, str) for each in get_args(of))):
         return None if text == "null" else text
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError):
         return text
     if of is int and re.fullmatch("[-+]?[0-9]+", text):  # 015 is 13 by YAML, and 1:30 is 90
         return int(text)
-    return value if value is None or isinstance(value, str if of == list[str] else str | bool) else text
+    return value if value is None or isinstance(value, _KEPT.get(of, str | bool)) else text
 
 
 def default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:
@@ -236,7 +241,7 @@ def _read_config(config: Path | None, environ: Mapping[str, str]) -> tuple[str, 
             f"{config or 'conf/halfop.yaml'}: can't be read: {error.strerror}; expected a YAML file of settings"
         ) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"{source}: no valid YAML: {error}") from error
+        raise UsageError(f"{source}: no valid YAML: {redacted(str(error))}") from error
     if mapping is not None and not isinstance(mapping, dict):
         raise UsageError(f"{source}: expected settings by key, as `rules:`; given {_shown(mapping)}")
     return source, mapping or {}
