@@ -302,6 +302,7 @@ GROUP = "resolve: {groups: {g: {query: SELECT 1, "
             GROUP + "tables: {t: {url: a, dbtable: b, properties: {password: c}}}}}}",
             "expected no password, but password_env",
         ),
+        (GROUP + "tables: {t: {path: 's3a://AKIA:hun/ter2@lake/t'}}}}}", "expected no secret in path: every run would"),
         (GROUP + "tables: {t: {url: 'jdbc:x://me:pw@h/d', dbtable: b}}}}}", "expected no password, but password_env"),
     ],
 )
@@ -322,6 +323,9 @@ def test_what_is_refused_of_business_data(tmp_path: Path, content: str, said: st
         "jdbc:mysql://(host=h,user=me,password=hush)/d",
         "jdbc:bigquery://h;OAuthClientSecret=hush;ProjectId=p",
         "jdbc:postgresql://me:hush@h/d",
+        "jdbc:postgresql://me:pw/hush@h/d",
+        "jdbc:postgresql://me:pw@hush@h/d",
+        "jdbc:postgresql://me:p;w=hush@h/d",
         "jdbc:oracle:thin:me/hush@h:1521:d",
     ],
 )
@@ -340,6 +344,8 @@ def test_a_url_with_a_secret_is_refused_and_not_shown(tmp_path: Path, url: str) 
         "jdbc:sqlserver://h:1433;databaseName=tokens;user=me",
         "jdbc-secretsmanager:mysql://h:3306/d?secretsManagerSecretId=arn",
         "jdbc:mysql://h:3306/passwords?allowPublicKeyRetrieval=true",
+        "jdbc:sqlserver://h:1433;databaseName=d;user=me@tenant",
+        "jdbc:postgresql://h1:5432,h2:5432/d?user=me@tenant",
         "jdbc:oracle:thin:@//h:1521/d",
         "jdbc:derby:/data/shop;create=true",
     ],
@@ -407,9 +413,15 @@ def test_a_mapping_in_every_layer(tmp_path: Path) -> None:
     assert f"{table}.properties.1 (--set): expected string" in refusal(None, *others, f"{table}.properties={{1: a}}")
 
 
-def test_no_warehouse_has_a_secret_in_its_name() -> None:
+@pytest.mark.parametrize("secret", ["4711", "hun/ter2", "47/11", "a=/b"])
+def test_no_warehouse_has_a_secret_in_its_name(secret: str) -> None:
     with pytest.raises(UsageError, match=r"s3a://AKIA:\*\*\*@lake/w: expected no secret"):
-        assert Settings(warehouse="s3a://AKIA:4711@lake/w").warehouse_root
+        assert Settings(warehouse=f"s3a://AKIA:{secret}@lake/w").warehouse_root
+
+
+@pytest.mark.parametrize("root", ["hdfs://nn:8020/user/me@b.com/w", "abfss://c@a.dfs.core.windows.net/w"])
+def test_a_warehouse_without_a_secret_is_taken(root: str) -> None:
+    assert Settings(warehouse=root).warehouse_root == root
 
 
 def test_settings_that_an_older_version_recorded_with_a_secret_can_be_read() -> None:

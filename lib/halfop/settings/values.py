@@ -69,8 +69,9 @@ _SECRETS = tuple(
     for form in (
         rf"({_NAME}\s*=\s*)[^;&,)}}@\"\s]*",  # name=value of a URL
         rf"""({_NAME}(?:\\*["']\s*:\s*|\s*:\s+))(?:"(?:[^"\\]|\\.)*|.*)""",  # of JSON or YAML
-        r"(://[^/@]*:(?=[^/@]*@))[^;&,)}@\"\s]*",  # user:password before a host
-        r"(:thin:[^/@]+/(?=[^@]*@))[^;&,)}@\"\s]*",  # Oracle's user/password
+        r"(s3[an]?://[^/@]*:).*(?=@)",  # a key of S3's, which may have a /
+        r"(://[^/@\s]*:(?!\d+[/;?,]))(?:[^]?;&=\s]*|[^/\s]*)(?=@)",  # user:password before a host; no port
+        r"(:thin:[^/@]+/)[^@]*(?=@)",  # Oracle's user/password
     )
 )
 
