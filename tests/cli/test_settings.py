@@ -137,6 +137,23 @@ def test_names_of_rocketmq_in_every_layer(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        "rules.topics.orders.transaction_timeout: 7s",
+        "rules: {topics.orders.transaction_timeout: 7s}",
+        "rules.topics: {orders.transaction_timeout: 7s}",
+        "rules.topics.orders: {transaction_timeout: 7s}\nrules: {ask: auto}",
+    ],
+)
+def test_keys_of_a_file_may_be_dotted(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(content + "\ntopics.orders.value.format: text")
+    settings = loaded(file)
+    assert settings.rules.topics["orders"].transaction_timeout == timedelta(seconds=7)
+    assert settings.topics.values["orders"].format == "text"
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("s3a://bucket/a=b#c", "s3a://bucket/a=b#c"),
@@ -248,6 +265,12 @@ def test_what_is_refused_names_key_source_and_way_out(
         ("rules: {topics: {1: {transaction_check_max: 1}}}", "put it in quotes"),
         ("rules: {topics: {a.b: {transaction_check_max: 1}}}", "rules.topics.a.b (FILE): expected a name of RocketMQ"),
         ("rules: {ask: true}\nrules: {ask: false}", "rules is given twice"),
+        ("rules: {ask: true}\nrules.ask: true", "rules.ask (FILE): is given twice"),
+        ("rules.ask: true\nrules: {ask: true}", "rules.ask (FILE): is given twice"),
+        ("rules.transaction_timout: 6s", "rules.transaction_timout (FILE): unknown key; the nearest"),
+        ("rules.topics.a.b: 1", "rules.topics.a.b (FILE): unknown key"),
+        ("topics.threads.value.format: text", "topics.threads (FILE): is a setting of all topics"),
+        ("1.5: {ask: true}", "the name 1.5 is no text: put it in quotes"),
         ("topics: {threads: {a: 1}}", 'topics.threads (FILE): expected integer, given {"a": 1}'),
         ('warehouse: ""', "warehouse (FILE): expected a text, given"),
         ("- rules", "FILE: expected settings by key"),

@@ -77,26 +77,34 @@ class _Layers:
         self.source, self.values = source, dict[Key, _Given]()
         self.problems: list[str] = []
 
-    def mapping(self, mapping: Mapping[object, object], source: str, prefix: Key = ()) -> None:
+    def mapping(self, mapping: Mapping[Any, object], source: str, prefix: Key = ()) -> None:
+        """Values by their keys, which may be dotted: no name of a group, topic or table has a dot."""
         for key, value in mapping.items():
-            path = (*prefix, str(key))
+            path, parts = (*prefix, str(key)), str(key).split(".")
+            is_named = is_section(path) and isinstance(value, Mapping)
             if not isinstance(key, str):
                 self.problems.append(f"{'.'.join(path)} ({source}): the name {key!r} is no text: put it in quotes")
-            elif (
-                isinstance(value, Mapping) and value.keys() & TopicOverride.model_fields.keys() and of_all_topics(path)
-            ):
-                self.no_topic(path, source)
-            elif field_of(path) is not None:
-                self.values[path] = _Given(value, _shown(value), source)
-            elif not is_section(path):
-                self.unknown(path, source)
-            elif isinstance(value, Mapping):
-                self.mapping(value, source, path)
-            elif value is not None:
-                near = nearest(path[-1], [known[-1] for known in KEYS if known[:-1] == path[:-1]])
-                meant = "" if near is None else f"; the nearest known one is {'.'.join((*path[:-1], near))}"
-                name = ".".join(path)
-                self.problems.append(f"{name} ({source}): expected settings under it, given {_shown(value)}{meant}")
+            elif len(parts) > 1 and not (is_named and not _is_known((*prefix, *parts))):
+                self.mapping(_tree(parts, value), source, prefix)
+            else:
+                self.value(path, value, source)
+
+    def value(self, path: Key, value: object, source: str) -> None:
+        name = ".".join(path)
+        if isinstance(value, Mapping) and value.keys() & TopicOverride.model_fields.keys() and of_all_topics(path):
+            self.no_topic(path, source)
+        elif path in self.values and self.values[path].source == source:
+            self.problems.append(f"{name} ({source}): is given twice")
+        elif field_of(path) is not None:
+            self.values[path] = _Given(value, _shown(value), source)
+        elif not is_section(path):
+            self.unknown(path, source)
+        elif isinstance(value, Mapping):
+            self.mapping(value, source, path)
+        elif value is not None:
+            near = nearest(path[-1], [known[-1] for known in KEYS if known[:-1] == path[:-1]])
+            meant = "" if near is None else f"; the nearest known one is {'.'.join((*path[:-1], near))}"
+            self.problems.append(f"{name} ({source}): expected settings under it, given {_shown(value)}{meant}")
 
     def no_topic(self, path: Key, source: str) -> None:
         name = ".".join(path[:2])
@@ -129,15 +137,6 @@ class _Layers:
         else:
             shown = redacted(override)
             self.problems.append(f"--set {shown}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
-
-    def given(self, given: Mapping[Any, object]) -> None:
-        """Values of a program, by dotted keys or as a file of settings has them."""
-        for key, value in given.items():
-            *sections, name = key.split(".") if isinstance(key, str) else [key]
-            tree: dict[object, object] = {name: value}
-            for section in reversed(sections):
-                tree = {section: tree}
-            self.mapping(tree, "settings=")
 
     def unknown(self, path: Key, source: str) -> None:
         near = _near(".".join(path), [".".join(with_name_of(known, path)) for known in KEYS], ".")
@@ -190,6 +189,14 @@ class _Layers:
         """The value at a path, else one of the section that it is, else one that it is a part of or lacks in."""
         starts = ((path[:n], n) for n in range(len(path), 0, -1))
         return next(given for start, n in starts for known, given in self.values.items() if known[:n] == start)
+
+
+def _is_known(path: Key) -> bool:
+    return field_of(path) is not None or is_section(path)
+
+
+def _tree(parts: Sequence[str], value: object) -> Mapping[str, object]:
+    return {parts[0]: _tree(parts[1:], value) if parts[1:] else value}
 
 
 def _near(given: str, known: list[str], between: str) -> str | None:
@@ -266,14 +273,14 @@ def load_settings(
             layers.variable(name, environ[name])
     for override in overrides:
         layers.override(override)
-    layers.given(given or {})
+    layers.mapping(given or {}, "settings=")
     return layers.settings()
 
 
 def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
     """Returns the settings with KEY=VALUE overrides."""
     layers = _Layers()
-    layers.given(settings.model_dump(exclude_unset=True, by_alias=True))
+    layers.mapping(settings.model_dump(exclude_unset=True, by_alias=True), "settings=")
     for override in overrides:
         layers.override(override)
     return layers.settings()
