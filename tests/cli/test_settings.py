@@ -176,6 +176,14 @@ def test_every_name_of_a_broker_may_be_allowed(config: Path, name: str) -> None:
     assert loaded(config, f"end.brokers='{name}'").end.brokers == [name]
     assert loaded(config, f"end.brokers={name}").end.brokers == [name]
     assert loaded(config, f"end.brokers={name}, b").end.brokers == [name, "b"]
+    assert loaded(config, f"end.brokers=['{name}', b]").end.brokers == [name, "b"]
+
+
+def test_a_list_in_every_layer(config: Path) -> None:
+    for text, names in (("[]", []), ("[a]", ["a"]), ("[a, b]", ["a", "b"])):
+        assert loaded(config, f"end.brokers={text}").end.brokers == names
+        assert loaded(config, HALFOP_END__BROKERS=text).end.brokers == names
+        assert loaded(config, f"topics.T.cluster_by={text}").topics.own["T"].cluster_by == names
 
 
 def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> None:
@@ -225,6 +233,8 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["run.max_rows=0"], {}, "run.max_rows (--set): expected greater than or equal to 1, given 0"),
         (["catalog.schema="], {}, "(--set): expected a text, given nothing: leave it out if none is meant"),
         ([], {"HALFOP_WAREHOUSE": ""}, "environment variable HALFOP_WAREHOUSE): expected a text, given nothing"),
+        (["end.brokers=[123]"], {}, "end.brokers (--set): expected names with , between, given [123]"),
+        (["end.brokers=['a,b']"], {}, "end.brokers (--set): expected names with , between"),
         (["topics.threads=1:30"], {}, "topics.threads (--set): expected integer, given 1:30"),
         (["topics.layout=both"], {}, "expected 'per_topic' or 'single', given both"),
         (

@@ -214,7 +214,7 @@ def _shown(value: object) -> str:
     return "nothing" if value is None else redacted(json.dumps(value, default=str))
 
 
-_KEPT = {list[str]: str, dict[str, str]: str | dict}
+_KEPT = {list[str]: str | list, dict[str, str]: str | dict}
 
 
 def _read(text: str, field: FieldInfo) -> object:
