@@ -19,17 +19,17 @@ _INTRO = """\
 
 Generated from `lib/halfop/settings/model.py` by `python tools/settings_reference.py`.
 
-A setting comes from one of these places. A later place wins, key by key:
+A setting comes from these places; a later one wins, key by key:
 
 1. the defaults below;
-2. a YAML file: `--config FILE`, else `conf/halfop.yaml`;
+2. a YAML file: `--config FILE`, else `conf/halfop.yaml`, with nested or dotted keys;
 3. the environment: `HALFOP_` and the key in capitals with `__` for each dot, as `HALFOP_RULES__TRANSACTION_TIMEOUT=6s`.
    The name of a group or topic keeps its case: `HALFOP_RULES__TOPICS__TopicPayment__TRANSACTION_TIMEOUT=1m`;
 4. `--set rules.topics.TopicPayment.transaction_timeout=1m`, repeatable, and options that stand for one setting, as
    `--warehouse` and `--wait`.
 
 A duration is a whole number and its unit: `500ms`, `6s`, `15m`, `72h`, `7d`. An unknown key or variable, a wrong value,
-or a key that the file has twice is an error: status 2, and nothing has been touched.
+or a key that the file has twice is an error: status 2, nothing touched.
 
 These are no settings: RESERVED, and variables that Kubernetes makes for services named `halfop…`.
 """

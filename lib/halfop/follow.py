@@ -30,7 +30,7 @@ from halfop.frame.summary import Summary
 from halfop.frame.trouble import Failure, failure_of
 from halfop.planning.digest import LATENCIES, Latency
 from halfop.settings.model import MetricsSettings
-from halfop.warehouse.session import is_of_server
+from halfop.warehouse.session import is_of_server, is_stopped
 from halfop.warehouse.signals import SIGNALS, end_by_another
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, log_failure
 
@@ -174,10 +174,11 @@ def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
 def spark_answers(spark: SparkSession) -> bool:
     """Returns whether Spark answers, with the part that knows its blocks: no query does without it."""
     try:
+        if is_stopped(spark):
+            return False
         if is_of_server(spark):
             return len(spark.sql("SELECT 1").collect()) == 1
-        context = spark.sparkContext._jsc.sc()
-        return not context.isStopped() and context.getExecutorMemoryStatus().size() > 0
+        return bool(spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() > 0)
     except OPERATIONAL_ERRORS:
         return False
 

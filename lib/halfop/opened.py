@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.openlineage import Touched
 from halfop.settings.model import Settings
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.given import refuse_unfit_server
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.session import WHILE_CALLED, is_of_server, session_settings, spark_session
+from halfop.warehouse.session import WHILE_CALLED, is_of_server, is_stopped, session_settings, spark_session
 from halfop.warehouse.sync import SYNC, set_sync
 from halfop.warehouse.tables import Warehouse
 
@@ -54,7 +54,12 @@ def upkeep(warehouse: Warehouse) -> None:
 
 @contextmanager
 def lent(spark: SparkSession, settings: Settings, conf: dict[str, str]) -> Iterator[None]:
-    """Holds what a call needs of a session; at its end the session has its own settings again."""
+    """Holds what a call needs of a session, unless it is stopped; at its end it has its own settings again."""
+    if is_stopped(spark):
+        raise HalfopError(
+            "the Spark session of this warehouse was stopped, so this call did nothing: open the warehouse again, in a "
+            "session that runs, by halfop.open(spark, root)"
+        )
     if is_of_server(spark):
         with session_settings(spark, WHILE_CALLED | conf):
             yield

@@ -64,6 +64,21 @@ wh = halfop.open(spark, "warehouse")
 wh.land_files(half=[sys.argv[1]], op=[sys.argv[2]])
 print(json.dumps(wh.reconcile().decisions), wh.topic("T").count(), spark.conf.get("spark.sql.session.timeZone"))
 """
+STOPPED = """
+import sys, halfop
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config(map=halfop.spark_conf()).getOrCreate()
+wh = halfop.open(spark, "warehouse")
+wh.land_files(half=[sys.argv[1]])
+wh.reconcile()
+wh.land_files(half=[sys.argv[2]])
+spark.stop()
+for call in (wh.reconcile, lambda: wh.land_files(half=[sys.argv[1]]), lambda: wh.follow_once(wh.reconcile)):
+    try:
+        call()
+    except halfop.HalfopError as error:
+        print(error)
+"""
 
 
 @pytest.mark.process
@@ -87,6 +102,16 @@ def test_a_session_of_ones_own(tmp_path: Path) -> None:
     halves, ops = lines(tmp_path / "h.jsonl", half(1)), lines(tmp_path / "o.jsonl", op(1, "1"))
     said = called(OWN, halves, ops, folder=tmp_path).stdout.strip().splitlines()[-1]
     assert said == json.dumps({"COMMIT": {"PRODUCER": 1}}) + " 1 Asia/Tokyo"
+
+
+@pytest.mark.thorough
+@pytest.mark.process
+def test_a_stopped_session_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    first, second = lines(tmp_path / "h.jsonl", half(1)), lines(tmp_path / "i.jsonl", half(2))
+    said = called(STOPPED, first, second, folder=tmp_path).stdout
+    assert said.count("session of this warehouse was stopped, so this call did nothing: open the warehouse again") == 3
+    commits = list((tmp_path / "warehouse/runs/_delta_log").glob("*.json"))
+    assert len(commits) == 3, "the table, and run 1: OPENED, CLOSED"
 
 
 def called(program: str, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:

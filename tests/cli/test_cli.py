@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from halfop.frame.arguments import duration, instant, instant_or_now, positive_int
+from halfop.frame.arguments import at_call, duration, instant, instant_or_now, positive_int
 from halfop.frame.cli import Context, Job, _parser, main, setting_option
 from halfop.frame.commands import on_message
 from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, WarehouseBusy
@@ -344,7 +344,9 @@ def test_instant(text: str, expected: datetime) -> None:
 
 def test_known_until_takes_now() -> None:
     before = datetime.now(timezone.utc)
-    assert before <= instant_or_now("now") <= datetime.now(timezone.utc)
+    found = at_call(instant_or_now("now"))
+    assert found is not None
+    assert before <= found <= datetime.now(timezone.utc)
     assert instant_or_now("2025-06-15T15:06:40Z") == INSTANT
     with pytest.raises(argparse.ArgumentTypeError, match="expected an instant"):
         instant_or_now("Now")

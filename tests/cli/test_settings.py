@@ -137,6 +137,23 @@ def test_names_of_rocketmq_in_every_layer(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        "rules.topics.orders.transaction_timeout: 7s",
+        "rules: {topics.orders.transaction_timeout: 7s}",
+        "rules.topics: {orders.transaction_timeout: 7s}",
+        "rules.topics.orders: {transaction_timeout: 7s}\nrules: {ask: auto}",
+    ],
+)
+def test_keys_of_a_file_may_be_dotted(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(content + "\ntopics.orders.value.format: text")
+    settings = loaded(file)
+    assert settings.rules.topics["orders"].transaction_timeout == timedelta(seconds=7)
+    assert settings.topics.values["orders"].format == "text"
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("s3a://bucket/a=b#c", "s3a://bucket/a=b#c"),
@@ -159,6 +176,14 @@ def test_every_name_of_a_broker_may_be_allowed(config: Path, name: str) -> None:
     assert loaded(config, f"end.brokers='{name}'").end.brokers == [name]
     assert loaded(config, f"end.brokers={name}").end.brokers == [name]
     assert loaded(config, f"end.brokers={name}, b").end.brokers == [name, "b"]
+    assert loaded(config, f"end.brokers=['{name}', b]").end.brokers == [name, "b"]
+
+
+def test_a_list_in_every_layer(config: Path) -> None:
+    for text, names in (("[]", []), ("[a]", ["a"]), ("[a, b]", ["a", "b"])):
+        assert loaded(config, f"end.brokers={text}").end.brokers == names
+        assert loaded(config, HALFOP_END__BROKERS=text).end.brokers == names
+        assert loaded(config, f"topics.T.cluster_by={text}").topics.own["T"].cluster_by == names
 
 
 def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> None:
@@ -208,6 +233,8 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["run.max_rows=0"], {}, "run.max_rows (--set): expected greater than or equal to 1, given 0"),
         (["catalog.schema="], {}, "(--set): expected a text, given nothing: leave it out if none is meant"),
         ([], {"HALFOP_WAREHOUSE": ""}, "environment variable HALFOP_WAREHOUSE): expected a text, given nothing"),
+        (["end.brokers=[123]"], {}, "end.brokers (--set): expected names with , between, given [123]"),
+        (["end.brokers=['a,b']"], {}, "end.brokers (--set): expected names with , between"),
         (["topics.threads=1:30"], {}, "topics.threads (--set): expected integer, given 1:30"),
         (["topics.layout=both"], {}, "expected 'per_topic' or 'single', given both"),
         (
@@ -248,6 +275,12 @@ def test_what_is_refused_names_key_source_and_way_out(
         ("rules: {topics: {1: {transaction_check_max: 1}}}", "put it in quotes"),
         ("rules: {topics: {a.b: {transaction_check_max: 1}}}", "rules.topics.a.b (FILE): expected a name of RocketMQ"),
         ("rules: {ask: true}\nrules: {ask: false}", "rules is given twice"),
+        ("rules: {ask: true}\nrules.ask: true", "rules.ask (FILE): is given twice"),
+        ("rules.ask: true\nrules: {ask: true}", "rules.ask (FILE): is given twice"),
+        ("rules.transaction_timout: 6s", "rules.transaction_timout (FILE): unknown key; the nearest"),
+        ("rules.topics.a.b: 1", "rules.topics.a.b (FILE): unknown key"),
+        ("topics.threads.value.format: text", "topics.threads (FILE): is a setting of all topics"),
+        ("1.5: {ask: true}", "the name 1.5 is no text: put it in quotes"),
         ("topics: {threads: {a: 1}}", 'topics.threads (FILE): expected integer, given {"a": 1}'),
         ('warehouse: ""', "warehouse (FILE): expected a text, given"),
         ("- rules", "FILE: expected settings by key"),
@@ -302,6 +335,7 @@ GROUP = "resolve: {groups: {g: {query: SELECT 1, "
             GROUP + "tables: {t: {url: a, dbtable: b, properties: {password: c}}}}}}",
             "expected no password, but password_env",
         ),
+        (GROUP + "tables: {t: {path: 's3a://AKIA:hun/ter2@lake/t'}}}}}", "expected no secret in path: every run would"),
         (GROUP + "tables: {t: {url: 'jdbc:x://me:pw@h/d', dbtable: b}}}}}", "expected no password, but password_env"),
     ],
 )
@@ -322,6 +356,9 @@ def test_what_is_refused_of_business_data(tmp_path: Path, content: str, said: st
         "jdbc:mysql://(host=h,user=me,password=hush)/d",
         "jdbc:bigquery://h;OAuthClientSecret=hush;ProjectId=p",
         "jdbc:postgresql://me:hush@h/d",
+        "jdbc:postgresql://me:pw/hush@h/d",
+        "jdbc:postgresql://me:pw@hush@h/d",
+        "jdbc:postgresql://me:p;w=hush@h/d",
         "jdbc:oracle:thin:me/hush@h:1521:d",
     ],
 )
@@ -340,6 +377,8 @@ def test_a_url_with_a_secret_is_refused_and_not_shown(tmp_path: Path, url: str) 
         "jdbc:sqlserver://h:1433;databaseName=tokens;user=me",
         "jdbc-secretsmanager:mysql://h:3306/d?secretsManagerSecretId=arn",
         "jdbc:mysql://h:3306/passwords?allowPublicKeyRetrieval=true",
+        "jdbc:sqlserver://h:1433;databaseName=d;user=me@tenant",
+        "jdbc:postgresql://h1:5432,h2:5432/d?user=me@tenant",
         "jdbc:oracle:thin:@//h:1521/d",
         "jdbc:derby:/data/shop;create=true",
     ],
@@ -357,15 +396,65 @@ def test_a_url_without_a_secret_is_taken_as_it_is(tmp_path: Path, url: str) -> N
         "metrics.push_gateway=http://me:4711@push:9091",
         "resolve.groups.g.tables.t.path={token: '4711'}",
         "rules=[{password: 4711}]",
+        "topics.threads=user=me, password: 4711",
+        "topics.threads={'password':4711}",
+        'topics.threads={"password": "a, b 4711"}',
+        *(
+            f"resolve.groups.g.tables.t.properties={each}"
+            for each in (
+                "{user: me, password: 4711}",
+                "{user: me, password: '4711'}",
+                "{user: me, password: '4711'",
+                "user=me, password: 4711",
+                "password:4711",
+                "pass: |\n 4711",
+            )
+        ),
     ],
 )
-def test_no_refusal_shows_a_secret(config: Path, given: str) -> None:
-    assert "4711" not in refusal(config, given)
+def test_no_refusal_shows_a_secret(tmp_path: Path, given: str) -> None:
+    key, _, text = given.partition("=")
+    file = tmp_path / "own.yaml"
+    file.write_text(json.dumps({key: text}))
+    for said in (refusal(file), refusal(None, given), refusal(None, **{_variable(key): text})):
+        assert "4711" not in said
 
 
-def test_no_warehouse_has_a_secret_in_its_name() -> None:
+def _variable(key: str) -> str:
+    return "HALFOP_" + "__".join(part if len(part) == 1 else part.upper() for part in key.split("."))
+
+
+def test_nothing_that_cannot_be_read_shows_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("password: 4711: 1")
+    assert "4711" not in refusal(file)
+    assert "4711" not in refusal(None, "rules: {password: 4711}")
+
+
+def test_a_mapping_in_every_layer(tmp_path: Path) -> None:
+    table = "resolve.groups.g.tables.t"
+    others = ["resolve.groups.g.query=SELECT 1", f"{table}.url=jdbc:x://h/d", f"{table}.dbtable=o"]
+    text = "{user: me, fetchsize: '10'}"
+    for settings in (
+        loaded(None, *others, f"{table}.properties={text}"),
+        loaded(None, *others, **{_variable(f"{table}.properties"): text}),
+    ):
+        found = settings.resolve.groups["g"].tables["t"].properties
+        assert found == {"user": "me", "fetchsize": "10"}
+    said = refusal(None, *others, f"{table}.properties=me")
+    assert said == f"{table}.properties (--set): expected texts by their names, as {{user: me}}"
+    assert f"{table}.properties.1 (--set): expected string" in refusal(None, *others, f"{table}.properties={{1: a}}")
+
+
+@pytest.mark.parametrize("secret", ["4711", "hun/ter2", "47/11", "a=/b"])
+def test_no_warehouse_has_a_secret_in_its_name(secret: str) -> None:
     with pytest.raises(UsageError, match=r"s3a://AKIA:\*\*\*@lake/w: expected no secret"):
-        assert Settings(warehouse="s3a://AKIA:4711@lake/w").warehouse_root
+        assert Settings(warehouse=f"s3a://AKIA:{secret}@lake/w").warehouse_root
+
+
+@pytest.mark.parametrize("root", ["hdfs://nn:8020/user/me@b.com/w", "abfss://c@a.dfs.core.windows.net/w"])
+def test_a_warehouse_without_a_secret_is_taken(root: str) -> None:
+    assert Settings(warehouse=root).warehouse_root == root
 
 
 def test_settings_that_an_older_version_recorded_with_a_secret_can_be_read() -> None:

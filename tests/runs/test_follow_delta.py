@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from halfop.follow import Cycle, Stop
 from halfop.frame.cli import main
 from halfop.landing import progress
 from halfop.landing.progress import keep_tidy
@@ -89,10 +91,31 @@ def test_cycles_over_files(warehouse: KernelWarehouse, tmp_path: Path, capsys: p
 
 
 @pytest.mark.usefixtures("in_process")
-def test_what_only_one_run_can_have_needs_once(capsys: pytest.CaptureFixture[str]) -> None:
-    for option in (["--now", LATER], ["--fail-on", "conflicts"]):
+def test_what_only_one_run_can_have_needs_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halfop.jobs.follow.follow", lambda *_: 0)
+    for option in (["--now", LATER], ["--fail-on", "conflicts"], ["--known-until", LATER]):
         assert main(job_of("follow"), ["store", "--path", "/nowhere", *option]) == 2
-        assert "need --once" in json.loads(capsys.readouterr().out)["error"]
+        assert re.search("needs? --once", json.loads(capsys.readouterr().out)["error"])
+
+
+@pytest.mark.usefixtures("in_process")
+def test_time_passes_from_cycle_to_cycle(
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`now` is each landing's: a clock that stands still asks nobody again, and discards nothing."""
+
+    def two(turn: Callable[[int], Cycle], done: Callable[[Cycle], None], stop: Stop, every: timedelta) -> int:
+        for number in (1, 2):
+            done(turn(number))
+        return 2
+
+    monkeypatch.setattr("halfop.jobs.follow.follow", two)
+    came(tmp_path, 0)
+    assert main(job_of("follow"), [*files(tmp_path), "--known-until", "now", "--warehouse", warehouse.root]) == 0
+    first, second, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first["landing"]["known_until"]["least"] < second["landing"]["known_until"]["least"]
 
 
 @pytest.mark.usefixtures("in_process")
@@ -249,6 +272,7 @@ SPARK_GOES = """
 import sys
 from pathlib import Path
 from halfop.follow import Measures
+from halfop.follow import Cycle, Stop
 from halfop.frame.cli import main
 from halfop.jobs.follow import JOB
 from halfop.warehouse.session import spark_session

@@ -99,7 +99,9 @@ def number_of(run: int | Summary) -> int:
     raise UsageError(f"run={found!r}: expected the number of a run, or the Summary of a reconcile that made one")
 
 
-def refuse_no_zone(*instants: datetime | None) -> None:
-    for each in instants:
-        if each is not None and each.tzinfo is None:
-            raise UsageError(f"{each!r}: an instant needs its zone, as datetime(2025, 6, 15, tzinfo=timezone.utc)")
+def refuse_no_instant(**instants: object) -> None:
+    """Raises UsageError for what is no instant: a text, a date, or a datetime without its zone."""
+    for name, given in instants.items():
+        if given is not None and not (isinstance(given, datetime) and given.tzinfo is not None):
+            expected = "an instant with its zone, as datetime(2025, 6, 15, tzinfo=timezone.utc)"
+            raise UsageError(f"{name}={given!r}: expected {expected}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
-from halfop.api.calls import number_of, refuse_failed_parts, refuse_no_zone, refuse_text
+from halfop.api.calls import number_of, refuse_failed_parts, refuse_no_instant, refuse_text
 from halfop.api.ends import Hanging
 from halfop.api.erases import Erasing
 from halfop.api.lands import Lands
@@ -100,7 +100,7 @@ class Halfop(Lands, Hanging, Erasing):
             return WithRows(*verify(there, number_of(run)))
 
     def _request(self, now: datetime | None, allow_future: bool, park_sinks: Sequence[str] = ()) -> Request:
-        refuse_no_zone(now)
+        refuse_no_instant(now=now)
         return Request(self.settings, now, self.settings.run.max_rows, allow_future, frozenset(park_sinks))
 
     def follow_once(self, land: Callable[[], Summary]) -> Cycle:
@@ -233,7 +233,7 @@ class Halfop(Lands, Hanging, Erasing):
         >>> [outcome.name for outcome in played.outcomes]
         ['now', 'transaction_timeout=30s']
         """
-        refuse_no_zone(since, until)
+        refuse_no_instant(since=since, until=until)
         refuse_text(**what_if)
         to = None if out is None else Path(out)
         tried = checked(self.settings, what_if, to)

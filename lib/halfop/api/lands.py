@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from halfop.api.calls import WarehouseCalls, refuse_failed_parts, refuse_no_zone, refuse_text
+from halfop.api.calls import WarehouseCalls, refuse_failed_parts, refuse_no_instant, refuse_text
 from halfop.ending.owner import remoting
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
@@ -44,7 +44,7 @@ class Lands(WarehouseCalls):
         >>> wh.land_files(half=[halves], op=[ops]).rows_written
         {'half_messages': 2, 'op_messages': 1}
         """
-        refuse_no_zone(known_until)
+        refuse_no_instant(known_until=known_until)
         refuse_text(half=half, op=op, again=again)
         if not half and not op:
             raise UsageError("give at least one path of half or op rows (half=…, op=…; --half, --op)")
@@ -64,7 +64,7 @@ class Lands(WarehouseCalls):
         again: Sequence[Again] = (),
     ) -> Summary:
         """Lands what is new in a broker's store directory, which holds the folder commitlog."""
-        refuse_no_zone(known_until)
+        refuse_no_instant(known_until=known_until)
         refuse_text(again=again)
         wait, op_lag = self.settings.lock.wait, self.settings.landing.op_lag
         request = StoreRequest(
@@ -86,7 +86,7 @@ class Lands(WarehouseCalls):
         again: Sequence[Again] = (),
     ) -> Summary:
         """Lands what is new in all running brokers that name servers know, or in one broker, each as host:port."""
-        refuse_no_zone(since)
+        refuse_no_instant(since=since)
         refuse_text(topics=topics, again=again)
         landing = self.settings.landing
         request = BrokerRequest(

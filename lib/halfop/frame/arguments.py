@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from datetime import datetime, timedelta, timezone
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from halfop.columns.keys import Key, as_key
 from halfop.frame.summary import Summary
@@ -72,9 +72,17 @@ def instant(text: str) -> datetime:
         raise argparse.ArgumentTypeError(f"expected an instant: {expected}; given {text!r}") from error
 
 
-def instant_or_now(text: str) -> datetime:
-    """As `instant`, or the word `now`."""
-    return datetime.now(timezone.utc) if text == "now" else instant(text)
+Now = Literal["now"]
+
+
+def instant_or_now(text: str) -> datetime | Now:
+    """As `instant`, or the word `now`: each call by these arguments has its own."""
+    return "now" if text == "now" else instant(text)
+
+
+def at_call(given: datetime | Now | None) -> datetime | None:
+    """Returns the instant that is meant by a call that begins now."""
+    return datetime.now(timezone.utc) if given == "now" else given
 
 
 def _iso(text: str) -> datetime:

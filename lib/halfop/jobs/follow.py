@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from halfop.api.opening import of_job
@@ -46,6 +46,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(context: Context, args: FollowOptions) -> Summary:
     if not args.once and (args.now or args.fail_on):
         raise UsageError("--now and --fail-on need --once: they are about one run, and its exit status")
+    if not args.once and isinstance(getattr(args, "known_until", None), datetime):
+        raise UsageError("--known-until T needs --once: time would stand still at T; give --known-until now")
     if not args.once:  # a turn waits for others at least as long as turns are apart
         context = _with_wait(context, args.every)
     warehouse, stop = of_job("follow", context), Stop()

@@ -9,7 +9,7 @@ from typing import Any
 
 from halfop.api.halfop import Halfop
 from halfop.api.opening import of_job
-from halfop.frame.arguments import FailOn, add_fail_on, failing_on, instant, instant_or_now, offset
+from halfop.frame.arguments import FailOn, Now, add_fail_on, at_call, failing_on, instant, instant_or_now, offset
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.errors import summary_of
 from halfop.frame.summary import Summary
@@ -38,7 +38,7 @@ class SourceOptions(Options):
 class StoreOptions(SourceOptions):
     path: str
     broker_name: str
-    known_until: datetime | None
+    known_until: datetime | Now | None
     skip_corrupt: bool
 
 
@@ -55,7 +55,7 @@ class BrokerOptions(SourceOptions):
 class FilesOptions(SourceOptions):
     half: list[str]
     op: list[str]
-    known_until: datetime | None
+    known_until: datetime | Now | None
     skip_bad: bool
 
 
@@ -145,7 +145,7 @@ def _land_store(warehouse: Halfop, args: StoreOptions) -> Summary:
     return warehouse.land_store(
         args.path,
         args.broker_name,
-        known_until=args.known_until,
+        known_until=at_call(args.known_until),
         skip_corrupt=args.skip_corrupt,
         accept_rewind=args.accept_rewind,
         again=args.again,
@@ -201,7 +201,7 @@ def _land_files(warehouse: Halfop, args: FilesOptions) -> Summary:
     return warehouse.land_files(
         args.half,
         args.op,
-        known_until=args.known_until,
+        known_until=at_call(args.known_until),
         skip_bad=args.skip_bad,
         accept_rewind=args.accept_rewind,
         again=args.again,

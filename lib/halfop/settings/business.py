@@ -67,6 +67,8 @@ class TableSource(Section):
             raise PydanticCustomError("source", "expected one of path, table and url")
         if (self.url is None) != (self.dbtable is None):
             raise PydanticCustomError("source", "expected url and dbtable together")
+        if info.context != RECORDED and holds_secret(self.path or ""):
+            raise PydanticCustomError("source", "expected no secret in path: every run would record it")
         if info.context != RECORDED and self._has_secret():
             raise PydanticCustomError("source", "expected no password, but password_env, the variable that holds it")
         return self

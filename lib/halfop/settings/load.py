@@ -54,6 +54,7 @@ class _Loader(yaml.SafeLoader):
 
 _EXPECTED = {
     "bool_type": "expected true or false",
+    "dict_type": "expected texts by their names, as {user: me}",
     "string_pattern_mismatch": "expected the names of catalog and schema, as lake.halfop",
     "string_too_short": "expected a text",
 }
@@ -76,26 +77,34 @@ class _Layers:
         self.source, self.values = source, dict[Key, _Given]()
         self.problems: list[str] = []
 
-    def mapping(self, mapping: Mapping[object, object], source: str, prefix: Key = ()) -> None:
+    def mapping(self, mapping: Mapping[Any, object], source: str, prefix: Key = ()) -> None:
+        """Values by their keys, which may be dotted: no name of a group, topic or table has a dot."""
         for key, value in mapping.items():
-            path = (*prefix, str(key))
+            path, parts = (*prefix, str(key)), str(key).split(".")
+            is_named = is_section(path) and isinstance(value, Mapping)
             if not isinstance(key, str):
                 self.problems.append(f"{'.'.join(path)} ({source}): the name {key!r} is no text: put it in quotes")
-            elif (
-                isinstance(value, Mapping) and value.keys() & TopicOverride.model_fields.keys() and of_all_topics(path)
-            ):
-                self.no_topic(path, source)
-            elif field_of(path) is not None:
-                self.values[path] = _Given(value, _shown(value), source)
-            elif not is_section(path):
-                self.unknown(path, source)
-            elif isinstance(value, Mapping):
-                self.mapping(value, source, path)
-            elif value is not None:
-                near = nearest(path[-1], [known[-1] for known in KEYS if known[:-1] == path[:-1]])
-                meant = "" if near is None else f"; the nearest known one is {'.'.join((*path[:-1], near))}"
-                name = ".".join(path)
-                self.problems.append(f"{name} ({source}): expected settings under it, given {_shown(value)}{meant}")
+            elif len(parts) > 1 and not (is_named and not _is_known((*prefix, *parts))):
+                self.mapping(_tree(parts, value), source, prefix)
+            else:
+                self.value(path, value, source)
+
+    def value(self, path: Key, value: object, source: str) -> None:
+        name = ".".join(path)
+        if isinstance(value, Mapping) and value.keys() & TopicOverride.model_fields.keys() and of_all_topics(path):
+            self.no_topic(path, source)
+        elif path in self.values and self.values[path].source == source:
+            self.problems.append(f"{name} ({source}): is given twice")
+        elif field_of(path) is not None:
+            self.values[path] = _Given(value, _shown(value), source)
+        elif not is_section(path):
+            self.unknown(path, source)
+        elif isinstance(value, Mapping):
+            self.mapping(value, source, path)
+        elif value is not None:
+            near = nearest(path[-1], [known[-1] for known in KEYS if known[:-1] == path[:-1]])
+            meant = "" if near is None else f"; the nearest known one is {'.'.join((*path[:-1], near))}"
+            self.problems.append(f"{name} ({source}): expected settings under it, given {_shown(value)}{meant}")
 
     def no_topic(self, path: Key, source: str) -> None:
         name = ".".join(path[:2])
@@ -108,7 +117,7 @@ class _Layers:
             name = ".".join(path)
             self.problems.append(f"{name} ({source}): expected a text, given nothing: leave it out if none is meant")
         elif field is not None:
-            self.values[path] = _Given(_scalar(text, field), redacted(text), source)
+            self.values[path] = _Given(_read(text, field), redacted(text), source)
         elif is_section(path):
             self.problems.append(f"{'.'.join(path)} ({source}): has settings under it: give one of those")
         else:
@@ -126,16 +135,8 @@ class _Layers:
         if equals:
             self.text(tuple(key.strip().split(".")), text, "--set")
         else:
-            self.problems.append(f"--set {override}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
-
-    def given(self, given: Mapping[Any, object]) -> None:
-        """Values of a program, by dotted keys or as a file of settings has them."""
-        for key, value in given.items():
-            *sections, name = key.split(".") if isinstance(key, str) else [key]
-            tree: dict[object, object] = {name: value}
-            for section in reversed(sections):
-                tree = {section: tree}
-            self.mapping(tree, "settings=")
+            shown = redacted(override)
+            self.problems.append(f"--set {shown}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
 
     def unknown(self, path: Key, source: str) -> None:
         near = _near(".".join(path), [".".join(with_name_of(known, path)) for known in KEYS], ".")
@@ -172,15 +173,15 @@ class _Layers:
 
     def bad_value(self, error: ErrorDetails) -> str:
         path = tuple(str(part) for part in error["loc"])
-        if path[-1] == "[key]":
-            source = next(given.source for known, given in self.values.items() if known[: len(path) - 1] == path[:-1])
-            of_rocketmq = "expected a name of RocketMQ: letters, digits, %, |, _ and -"
-            expected = error["msg"] if error["type"] == "text" else of_rocketmq
-            return f"{'.'.join(path[:-1])} ({source}): {expected}"
-        given = self.nearest(path)
         expected = re.sub(r"^(Input should be (a valid )?|String should )", "expected ", error["msg"])
+        if path[-1] == "[key]":
+            of_rocketmq = "expected a name of RocketMQ: letters, digits, %, |, _ and -"
+            expected = of_rocketmq if error["type"] == "string_pattern_mismatch" else expected
+            return f"{'.'.join(path[:-1])} ({self.nearest(path[:-1]).source}): {expected}"
+        given = self.nearest(path)
         expected = _EXPECTED.get(error["type"], expected)
-        is_shown = given is self.values.get(path) and not names_secret(path[-1])
+        may_hold_secrets = error["type"] == "dict_type" or names_secret(path[-1])
+        is_shown = given is self.values.get(path) and not may_hold_secrets
         shown = f", given {given.shown or 'nothing'}" if is_shown else ""
         return f"{'.'.join(path)} ({given.source}): {expected}{shown}"
 
@@ -188,6 +189,14 @@ class _Layers:
         """The value at a path, else one of the section that it is, else one that it is a part of or lacks in."""
         starts = ((path[:n], n) for n in range(len(path), 0, -1))
         return next(given for start, n in starts for known, given in self.values.items() if known[:n] == start)
+
+
+def _is_known(path: Key) -> bool:
+    return field_of(path) is not None or is_section(path)
+
+
+def _tree(parts: Sequence[str], value: object) -> Mapping[str, object]:
+    return {parts[0]: _tree(parts[1:], value) if parts[1:] else value}
 
 
 def _near(given: str, known: list[str], between: str) -> str | None:
@@ -205,18 +214,21 @@ def _shown(value: object) -> str:
     return "nothing" if value is None else redacted(json.dumps(value, default=str))
 
 
-def _scalar(text: str, field: FieldInfo) -> object:
-    """A text as YAML reads it, but a number in decimal; as it is if text is wanted, or YAML sees more than a scalar."""
+_KEPT = {list[str]: str | list, dict[str, str]: str | dict}
+
+
+def _read(text: str, field: FieldInfo) -> object:
+    """A text as YAML reads it, but a number in decimal; as it is if text is wanted, or YAML sees another kind."""
     of = type_of(field)
     if of is str or (get_origin(of) is Literal and all(isinstance(each, str) for each in get_args(of))):
         return None if text == "null" else text
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, RecursionError, ValueError):
         return text
     if of is int and re.fullmatch("[-+]?[0-9]+", text):  # 015 is 13 by YAML, and 1:30 is 90
         return int(text)
-    return value if value is None or isinstance(value, str if of == list[str] else str | bool) else text
+    return value if value is None or isinstance(value, _KEPT.get(of, str | bool)) else text
 
 
 def default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:
@@ -236,7 +248,7 @@ def _read_config(config: Path | None, environ: Mapping[str, str]) -> tuple[str, 
             f"{config or 'conf/halfop.yaml'}: can't be read: {error.strerror}; expected a YAML file of settings"
         ) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"{source}: no valid YAML: {error}") from error
+        raise UsageError(f"{source}: no valid YAML: {redacted(str(error))}") from error
     if mapping is not None and not isinstance(mapping, dict):
         raise UsageError(f"{source}: expected settings by key, as `rules:`; given {_shown(mapping)}")
     return source, mapping or {}
@@ -261,14 +273,14 @@ def load_settings(
             layers.variable(name, environ[name])
     for override in overrides:
         layers.override(override)
-    layers.given(given or {})
+    layers.mapping(given or {}, "settings=")
     return layers.settings()
 
 
 def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
     """Returns the settings with KEY=VALUE overrides."""
     layers = _Layers()
-    layers.given(settings.model_dump(exclude_unset=True, by_alias=True))
+    layers.mapping(settings.model_dump(exclude_unset=True, by_alias=True), "settings=")
     for override in overrides:
         layers.override(override)
     return layers.settings()

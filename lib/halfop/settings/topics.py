@@ -23,7 +23,7 @@ _EXPECTED_COLUMNS = f"at most {_MOST_COLUMNS} names of columns with , between, e
 
 
 def _read_columns(value: object) -> object:
-    names = [each.strip() for each in value.strip("[] ").split(",")] if isinstance(value, str) else value
+    names = [each.strip() for each in value.split(",")] if isinstance(value, str) else value
     if isinstance(names, list) and len(names) == len({*map(str, names)}) <= _MOST_COLUMNS:
         given = [name for name in names if name != ""]
         if all(isinstance(name, str) and re.fullmatch(r"\w+(\.\w+)*", name) for name in given):

@@ -64,9 +64,15 @@ Limit = Annotated[int, BeforeValidator(_at_most), Field(le=_MOST)]
 # Names that end with `id` name no secret, but where one is kept.
 _NAME = r"(?:passw|passphrase|pwd|token|secret|credential|(?:access|account|api|private|shared)[_-]?key)[\w.-]*(?<!id)"
 _NAMED = re.compile(rf"(?i){_NAME}$")
-# name=value of a URL, "name": "value" of JSON, and user:password before a host (Oracle: user/password).
-_SECRET = re.compile(
-    rf"(?i)(?P<before>{_NAME}\s*=\s*|{_NAME}\"\s*:\s*\"?|://[^/@]*:(?=[^/@]*@)|:thin:[^/@]+/(?=[^@]*@))[^;&,)}}@\"\s]*"
+_SECRETS = tuple(
+    re.compile("(?i)" + form)
+    for form in (
+        rf"({_NAME}\s*=\s*)[^;&,)}}@\"\s]*",  # name=value of a URL
+        rf"""({_NAME}(?:\\*["']\s*:\s*|\s*:\s+))(?:"(?:[^"\\]|\\.)*|.*)""",  # of JSON or YAML
+        r"(s3[an]?://[^/@]*:).*(?=@)",  # a key of S3's, which may have a /
+        r"(://[^/@\s]*:(?!\d+[/;?,]))(?:[^]?;&=\s]*|[^/\s]*)(?=@)",  # user:password before a host; no port
+        r"(:thin:[^/@]+/)[^@]*(?=@)",  # Oracle's user/password
+    )
 )
 
 
@@ -77,12 +83,14 @@ def names_secret(name: str) -> bool:
 
 def holds_secret(text: str) -> bool:
     """Returns whether a URL has a password or a token in it."""
-    return bool(_SECRET.search(text))
+    return any(form.search(text) for form in _SECRETS)
 
 
 def redacted(text: str) -> str:
     """Returns a text to show, with *** in place of what is secret."""
-    return _SECRET.sub(r"\g<before>***", text)
+    for form in _SECRETS:
+        text = form.sub(r"\1***", text)
+    return text
 
 
 RocketName = Annotated[str, StringConstraints(pattern=f"^{LEGAL_NAME}$")]

@@ -185,6 +185,14 @@ def is_of_server(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
+def is_stopped(spark: SparkSession) -> bool:
+    """Returns whether somebody has stopped the session: nothing works in it again."""
+    if is_of_server(spark):
+        return bool(getattr(spark, "is_stopped", False))
+    java = spark.sparkContext._jsc
+    return java is None or bool(java.sc().isStopped())
+
+
 def session_of_server() -> SparkSession | None:
     """Returns the running session of Spark Connect: to ask for one with settings would set them in it for good."""
     connect = sys.modules.get("pyspark.sql.connect.session")
