@@ -19,7 +19,7 @@ sys.path[:0] = [str(HOME / "lib"), str(HOME / "tools")]
 import zip_lib  # noqa: E402
 from halfop.frame.errors import UsageError  # noqa: E402
 from halfop.frame.nearest import did_you_mean  # noqa: E402
-from halfop.start import Archive, refuse_too_little, spark_submit_opts  # noqa: E402
+from halfop.start import Archive, open_closed, refuse_too_little, spark_submit_opts  # noqa: E402
 from halfop.submit import CommandLine, command_line  # noqa: E402
 from halfop.versions import versions  # noqa: E402
 
@@ -98,6 +98,7 @@ def _append_to_stderr() -> None:
 
 
 def main(what: str, *words: str) -> None:
+    open_closed()
     try:
         if what in ("options", "version"):
             print(java_options() if what == "options" else versions(os.environ).rstrip())

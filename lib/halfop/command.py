@@ -24,6 +24,7 @@ from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.output import TextOutput
 from halfop.settings.model import Settings
+from halfop.start import open_closed
 from halfop.submit import CommandLine, command_line
 from halfop.versions import versions
 
@@ -51,6 +52,7 @@ _EXTRAS = {
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a job and ends the process with its exit status; the console script."""
+    open_closed()
     try:
         _run(command_line(sys.argv[1:] if argv is None else argv))
     except HalfopError as error:

@@ -294,6 +294,13 @@ def test_java_has_the_temporary_folder_that_the_user_names(checkout: Checkout, t
     assert checkout.options("maintain", TMPDIR=str(tmp_path / "a b")) == f'"-Djava.io.tmpdir={tmp_path}/a b" {ALONE}'
 
 
+def test_no_file_of_java_gets_the_number_of_a_stream_that_the_caller_has_closed(checkout: Checkout) -> None:
+    shows = '#!/bin/sh\nopen=$(readlink /proc/$$/fd/[012])\necho "$open" >"$HALFOP_HOME/open"\n'
+    _script(checkout.spark / "bin/spark-submit", shows)
+    done = checkout.called("maintain", before=("bash", "-c", 'exec "$0" "$@" <&- >&- 2>&-'))
+    assert (done.returncode, (checkout.home / "open").read_text()) == (0, "/dev/null\n" * 3)
+
+
 @needs_another_user
 def test_a_checkout_of_another_user_must_be_set_up_by_that_user(checkout: Checkout) -> None:
     (checkout.home / ".halfop/jars/4.2/jars.lock").unlink()
