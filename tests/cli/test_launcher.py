@@ -301,6 +301,19 @@ def test_no_file_of_java_gets_the_number_of_a_stream_that_the_caller_has_closed(
     assert (done.returncode, (checkout.home / "open").read_text()) == (0, "/dev/null\n" * 3)
 
 
+def test_a_job_writes_past_sparks_pipe_and_behind_what_its_caller_wrote(checkout: Checkout, tmp_path: Path) -> None:
+    """So a full disk is seen: Spark's pipe hides it."""
+    writes = """'import os; os.write(1, b"of the job\\n"); os.write(2, b"of its log\\n")'"""
+    _script(
+        checkout.spark / "bin/spark-submit",
+        f'#!/bin/sh\n"$PYSPARK_DRIVER_PYTHON" -c {writes} 2>&1 | cat >"$HALFOP_HOME/pipe"\n',
+    )
+    around = f"{{ echo before; \"$0\" \"$@\"; echo after; }} >'{tmp_path}/out' 2>'{tmp_path}/err'"
+    assert checkout.called("maintain", before=("bash", "-c", around)).returncode == 0
+    assert (tmp_path / "out").read_text() == "before\nof the job\nafter\n"
+    assert ((tmp_path / "err").read_text(), (checkout.home / "pipe").read_text()) == ("of its log\n", "")
+
+
 @needs_another_user
 def test_a_checkout_of_another_user_must_be_set_up_by_that_user(checkout: Checkout) -> None:
     (checkout.home / ".halfop/jars/4.2/jars.lock").unlink()
