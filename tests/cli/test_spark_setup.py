@@ -195,6 +195,26 @@ def test_each_spark_gets_jars_of_its_own(tools: list[str], spark_of: SparkOf, sp
     assert len(fitting) == (12 if spark == "4.0" else 6)
 
 
+@pytest.mark.parametrize(
+    ("none", "direct"),
+    [
+        ("", ""),
+        ("*", "*"),
+        ("maven.corp, .lan,*.lab,10.0.0.7:81,", "maven.corp|*.maven.corp|lan|*.lan|lab|*.lab|10.0.0.7|*.10.0.0.7"),
+    ],
+)
+def test_jars_come_past_the_proxy_from_where_no_proxy_says(
+    monkeypatch: pytest.MonkeyPatch, none: str, direct: str
+) -> None:
+    """As Python's packages do."""
+    for name, value in {"http": "", "https": "http://proxy:3128", "no": none}.items():
+        monkeypatch.setenv(f"{name}_proxy", value)
+        monkeypatch.delenv(f"{name}_proxy".upper(), raising=False)
+    proxied, *found = runpy.run_path(str(ROOT / "tools/fetch_jars.py"))["proxy_options"]()
+    assert proxied == "-Dhttps.proxyHost=proxy -Dhttps.proxyPort=3128"
+    assert found == ([f"-Dhttp.nonProxyHosts=localhost|127.*|[::1]|{direct}"] if direct else [])
+
+
 def test_set_up_archives_what_is_missing_unless_it_must_not(tools: list[str]) -> None:
     spark_setup.set_up(archived=False)
     assert tools == ["fetch_jars.py", "build_jar.py"]
