@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a job of jobs/ through Spark's own spark-submit; the first call sets up under .halfop/ what that needs. See usage below.
 set -euo pipefail
+unset CDPATH # by it, cd could go elsewhere
 
 real_path() { # readlink -f, which not every system has
     local path=$1 link

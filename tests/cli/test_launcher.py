@@ -351,6 +351,20 @@ def test_exec_starts_java_as_jobs_do(checkout: Checkout) -> None:
     assert done.stdout.endswith(f"{ALONE}\n")
 
 
+def test_the_callers_cdpath_leads_to_no_other_checkout(checkout: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / checkout.home.name).mkdir(parents=True)
+    relative = ("bash", "-c", 'cd "${0%/*/*}" && "a checkout/spark-submit.sh" "$@"')
+    done = checkout.called("maintain", before=relative, CDPATH=str(tmp_path / "elsewhere"))
+    assert (done.returncode, done.stdout) == (0, '{"job": "any"}\n'), done.stderr
+
+
+def test_no_script_heeds_cdpath() -> None:
+    scripts = [*ROOT.glob("*.sh"), *ROOT.glob("*/run"), ROOT / "tests" / "quick", *ROOT.glob("tests/**/*.sh")]
+    texts = {path.relative_to(ROOT): path.read_text() for path in scripts}
+    assert len(texts) > 6
+    assert [str(path) for path, text in texts.items() if "unset CDPATH" not in text.partition("cd ")[0]] == []
+
+
 def test_set_up_refuses_what_it_does_not_know(checkout: Checkout) -> None:
     done = checkout.called("setup", "--cache")
     assert (done.returncode, checkout.trained) == (2, 0)
