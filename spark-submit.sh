@@ -275,6 +275,7 @@ run_in_environment() {
     exec "$@"
 }
 
+if [[ ${1:-} =~ ^(setup|lab|exec|pack)$ && ${2:-} =~ ^(-h|--help)$ ]]; then usage; exit 0; fi
 case ${1:-} in
     setup)
         tools=''
@@ -290,6 +291,8 @@ case ${1:-} in
         setup "$tools" all ;;
     lab) setup notebooks; run_in_environment jupyter lab "$home/notebooks" "${@:2}" ;;
     exec) [ $# -ge 2 ] || refuse "exec needs a command"; shift; run_in_environment "$@" ;;
-    pack) setup; exec "$venv/bin/python" -I "$home/tools/pack_env.py" "${2:-halfop-env.tar.gz}" ;;
+    pack)
+        case $#:${2:-} in 1: | 2:[!-]*) ;; *) refuse "pack takes one file, not ${*:2}" ;; esac
+        setup; exec "$venv/bin/python" -I "$home/tools/pack_env.py" "${2:-halfop-env.tar.gz}" ;;
     *) main "$@" ;;
 esac

@@ -371,6 +371,21 @@ def test_set_up_refuses_what_it_does_not_know(checkout: Checkout) -> None:
     assert "not --cache" in done.stderr
 
 
+@pytest.mark.parametrize("word", ["-h", "--help"])
+@pytest.mark.parametrize("what", ["setup", "lab", "exec", "pack"])
+def test_help_of_what_is_no_job_does_nothing_else(checkout: Checkout, tmp_path: Path, what: str, word: str) -> None:
+    (checkout.home / ".halfop").rename(tmp_path / "not yet")
+    done = checkout.called(what, word)
+    assert (done.returncode, done.stdout.partition(" [")[0]) == (0, "usage: ./spark-submit.sh"), done.stderr
+    assert not (checkout.home / ".halfop").exists()
+
+
+@pytest.mark.parametrize("words", [("--force",), ("a.tar.gz", "b.tar.gz"), ("-o", "a.tar.gz")])
+def test_pack_refuses_what_is_no_file(checkout: Checkout, words: tuple[str, ...]) -> None:
+    done = checkout.called("pack", *words)
+    assert (done.returncode, done.stderr) == (2, f"halfop: pack takes one file, not {' '.join(words)}\n")
+
+
 @pytest.mark.parametrize("content", ["no archive", ""])
 def test_the_java_that_is_there_ignores_an_archive_in_silence(tmp_path: Path, content: str) -> None:
     java = os.environ["HALFOP_JAVA"]

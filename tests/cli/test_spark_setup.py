@@ -184,6 +184,18 @@ def test_another_spark_than_python_has_is_refused_in_a_sentence(
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "status"), [("setup -h", 0), ("completion --help", 0), ("setup --cache", 2), ("completion tcsh", 2)]
+)
+def test_words_that_are_no_job_are_known_to_the_usage(
+    tools: list[str], capsys: pytest.CaptureFixture[str], words: str, status: int
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.run(words.split())
+    assert (ended.value.code, tools) == (status, [])
+    assert capsys.readouterr().err.startswith("usage: halfop ")
+
+
 @pytest.mark.parametrize("spark", SPARKS)
 def test_each_spark_gets_jars_of_its_own(tools: list[str], spark_of: SparkOf, spark: str) -> None:
     home = spark_of(f"spark-core_2.13-{spark}.9", f"{spark}.9")
