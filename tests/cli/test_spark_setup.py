@@ -184,6 +184,18 @@ def test_another_spark_than_python_has_is_refused_in_a_sentence(
     assert why in capsys.readouterr().err
 
 
+def test_a_folder_without_halfop_s_jar_is_refused_before_java_starts(
+    tools: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HALFOP_JARS", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        command.run(["report", "--warehouse", str(tmp_path / "w")])
+    assert (ended.value.code, tools) == (2, [])
+    assert f"halfop report: HALFOP_JARS ({tmp_path}) has no halfop.jar: name " in capsys.readouterr().err
+    (tmp_path / "halfop.jar").touch()
+    assert spark_setup.set_up(archived=False).jars[0] == tmp_path
+
+
 @pytest.mark.parametrize(
     ("words", "status"), [("setup -h", 0), ("completion --help", 0), ("setup --cache", 2), ("completion tcsh", 2)]
 )
