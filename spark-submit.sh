@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a job of jobs/ through Spark's own spark-submit; the first call sets up under .halfop/ what that needs. See usage below.
 set -euo pipefail
+unset CDPATH # by it, cd could go elsewhere
 
 real_path() { # readlink -f, which not every system has
     local path=$1 link
@@ -274,6 +275,7 @@ run_in_environment() {
     exec "$@"
 }
 
+if [[ ${1:-} =~ ^(setup|lab|exec|pack)$ && ${2:-} =~ ^(-h|--help)$ ]]; then usage; exit 0; fi
 case ${1:-} in
     setup)
         tools=''
@@ -289,6 +291,8 @@ case ${1:-} in
         setup "$tools" all ;;
     lab) setup notebooks; run_in_environment jupyter lab "$home/notebooks" "${@:2}" ;;
     exec) [ $# -ge 2 ] || refuse "exec needs a command"; shift; run_in_environment "$@" ;;
-    pack) setup; exec "$venv/bin/python" -I "$home/tools/pack_env.py" "${2:-halfop-env.tar.gz}" ;;
+    pack)
+        case $#:${2:-} in 1: | 2:[!-]*) ;; *) refuse "pack takes one file, not ${*:2}" ;; esac
+        setup; exec "$venv/bin/python" -I "$home/tools/pack_env.py" "${2:-halfop-env.tar.gz}" ;;
     *) main "$@" ;;
 esac

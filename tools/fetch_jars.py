@@ -21,14 +21,23 @@ SETTINGS = """<ivysettings><settings defaultResolver="central"/>
 <resolvers><ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>"""
 DEPENDENCY = """<dependency org="{0}" name="{1}" rev="{2}" transitive="false" conf="default->master">
 <artifact name="{1}" type="{3}" ext="{3}"/></dependency>"""
+_OWN = ("localhost", "127.*", "[::1]")  # as Java has it if nobody says anything
 MODULE = """<ivy-module version="2.0"><info organisation="halfop" module="jars"/>
 <dependencies>{}</dependencies></ivy-module>"""
 
 
 def proxy_options() -> list[str]:
-    """Java does not read https_proxy by itself."""
-    proxies = ((scheme, urlsplit(getproxies().get(scheme, ""))) for scheme in ("http", "https"))
-    return [f"-D{s}.proxyHost={p.hostname} -D{s}.proxyPort={p.port or 80}" for s, p in proxies if p.hostname]
+    """Java does not read https_proxy and no_proxy by itself."""
+    given = getproxies()
+    proxies = ((scheme, urlsplit(given.get(scheme, ""))) for scheme in ("http", "https"))
+    options = [f"-D{s}.proxyHost={p.hostname} -D{s}.proxyPort={p.port or 80}" for s, p in proxies if p.hostname]
+    named = (each.strip().partition(":")[0] for each in given.get("no", "").split(","))
+    direct = [form for name in named for form in ([name] if name == "*" else _with_all_below(name.lstrip("*.")))]
+    return [*options, *([f"-Dhttp.nonProxyHosts={'|'.join([*_OWN, *direct])}"] if direct else [])]
+
+
+def _with_all_below(name: str) -> list[str]:
+    return [name, f"*.{name}"] if name else []
 
 
 def fits(line: str, spark: Path) -> bool:

@@ -19,7 +19,7 @@ sys.path[:0] = [str(HOME / "lib"), str(HOME / "tools")]
 import zip_lib  # noqa: E402
 from halfop.frame.errors import UsageError  # noqa: E402
 from halfop.frame.nearest import did_you_mean  # noqa: E402
-from halfop.start import Archive, refuse_too_little, spark_submit_opts  # noqa: E402
+from halfop.start import Archive, open_closed, refuse_too_little, spark_submit_opts  # noqa: E402
 from halfop.submit import CommandLine, command_line  # noqa: E402
 from halfop.versions import versions  # noqa: E402
 
@@ -67,7 +67,7 @@ def run(words: Sequence[str]) -> None:
     if call.has_driver_here:
         environ["SPARK_SUBMIT_OPTS"] = java_options([call.job, *call.options])
         _choose_python(call)
-        _append_to_stderr()
+        _append_to_files()
     submit = str(Path(environ["SPARK_HOME"], "bin", "spark-submit"))
     os.execv(submit, [submit, *_options(call, site), *job])  # noqa: S606 - the words of the call
 
@@ -91,13 +91,15 @@ def _choose_python(call: CommandLine) -> None:
     os.environ["PYSPARK_DRIVER_PYTHON"] = str(HOME / "tools" / "python")
 
 
-def _append_to_stderr() -> None:
-    """Spark and the job write to it: if it is a file, neither may overwrite the other."""
-    if stat.S_ISREG(os.fstat(2).st_mode):
-        fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)
+def _append_to_files() -> None:
+    """Spark, the job and the caller write to stdout and stderr: if it is a file, none may overwrite the others."""
+    for stream in (1, 2):
+        if stat.S_ISREG(os.fstat(stream).st_mode):
+            fcntl.fcntl(stream, fcntl.F_SETFL, fcntl.fcntl(stream, fcntl.F_GETFL) | os.O_APPEND)
 
 
 def main(what: str, *words: str) -> None:
+    open_closed()
     try:
         if what in ("options", "version"):
             print(java_options() if what == "options" else versions(os.environ).rstrip())

@@ -24,6 +24,7 @@ from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.output import TextOutput
 from halfop.settings.model import Settings
+from halfop.start import open_closed
 from halfop.submit import CommandLine, command_line
 from halfop.versions import versions
 
@@ -40,6 +41,7 @@ HALFOP_JARS names a folder with Delta's jars; without it the first call does the
 jobs:
 """
 _NO_SPARK = "\nSpark is not installed here, and every job but gateway and init needs it: pip install 'halfop[spark]'\n"
+_OWN = ("setup", "completion")  # besides the jobs
 SHELLS = ("bash", "zsh", "fish")
 # Modules that an extra brings: the extra, and what it is.
 _EXTRAS = {
@@ -51,6 +53,7 @@ _EXTRAS = {
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a job and ends the process with its exit status; the console script."""
+    open_closed()
     try:
         _run(command_line(sys.argv[1:] if argv is None else argv))
     except HalfopError as error:
@@ -70,11 +73,12 @@ def _run(call: CommandLine) -> NoReturn:
     if call.job == "completion" and list(call.options) in [[each] for each in SHELLS]:
         TextOutput().text(_imported("completion", "completion").script(*call.options, _jobs_here()))
         sys.exit(0)
-    if call.job:
+    if call.job and call.job not in _OWN:
         sys.stderr.write(f"halfop: no job {call.job!r}{did_you_mean(call.job, job_names())}\n")
     sys.stderr.write(_USAGE + "".join(f"  {each:10} {_about(each)}\n" for each in job_names()))
     sys.stderr.write("" if find_spec("pyspark") else _NO_SPARK)
-    sys.exit(0 if call.asks_for_help else UsageError.exit_status)
+    asked = call.asks_for_help or (call.job in _OWN and {"-h", "--help"} & {*call.options})
+    sys.exit(0 if asked else UsageError.exit_status)
 
 
 def _run_job(job: Job, call: CommandLine) -> NoReturn:

@@ -46,7 +46,7 @@ def set_up(archived: bool | None) -> Archive:
     _environment()
     cache = user_cache(os.environ)
     named = os.environ.get("HALFOP_JARS")
-    jars, fetched = (Path(named), False) if named else _fetched(java, spark, cache)
+    jars, fetched = (_named(named), False) if named else _fetched(java, spark, cache)
     archive = Archive.at(str(cache / "classes"), java, str(jars), spark)
     if (fetched if archived is None else archived) and not archive.is_made():
         _train(archive)
@@ -117,6 +117,16 @@ def _major(java: str) -> int:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
         return int(answer.split('"')[1].removeprefix("1.").split(".")[0])
     return 0
+
+
+def _named(folder: str) -> Path:
+    """The folder of HALFOP_JARS. Raises UsageError if it is another one."""
+    if not Path(folder, "halfop.jar").is_file():
+        raise UsageError(
+            f"HALFOP_JARS ({folder}) has no halfop.jar: name a folder that halfop setup has filled, or unset it, and "
+            "the jars are fetched"
+        )
+    return Path(folder)
 
 
 def _fetched(java: str, spark: str, cache: Path) -> tuple[Path, bool]:

@@ -1,4 +1,4 @@
-"""The start of a job's Java: an archive of classes, a machine that is large enough, its options.
+"""The start of a job's Java: an archive of classes, open streams, a machine that is large enough, its options.
 
 It gets its first compiler alone: the second makes quicker code, but the rows of large jobs are read by Python workers
 and not by Java. It pays only in a job that plays many runs: a `follow` that stays, and `simulate`.
@@ -12,6 +12,7 @@ import pwd
 import re
 import resource
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -104,6 +105,15 @@ class Archive:
 def _seen(jar: Path) -> str:
     found = jar.stat()
     return f"{jar} {found.st_size} {found.st_mtime_ns}"
+
+
+def open_closed() -> None:
+    """Opens the null device for each standard stream that the caller has closed: another file would get its number."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)  # programs that this one starts write there, too
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 _FEWEST_FILES = 512  # Java opens each jar of Spark, some 330

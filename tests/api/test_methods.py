@@ -257,6 +257,7 @@ def test_a_cycle_that_fails_has_the_end_of_each_step(decided: halfop.Halfop, tmp
         (lambda wh: wh.simulate({}, until=NOW.date()), r"until=datetime.date\(.*: expected an instant"),
         (lambda wh: wh.simulate({"ask": ["true"]}), "always asks"),
         (lambda wh: wh.simulate({"transaction_check_max": [3]}, out="/nowhere/x.html"), "there is no folder /nowhere"),
+        (lambda wh: wh.report("/nowhere/x.html"), "there is no folder /nowhere"),
         (lambda wh: wh.topic("T"), "no message was committed"),
         (lambda wh: wh.preview(now=datetime(2025, 6, 15)), "expected an instant with its zone"),
         (lambda wh: wh.topic(5), "5: no message was committed"),

@@ -268,6 +268,28 @@ def test_a_reader_that_went_away_changes_no_status() -> None:
         assert (process.stderr.read(), process.wait()) == (b"", 5)
 
 
+@pytest.mark.process
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_stdout_that_takes_no_more_is_a_sentence_and_status_1(tmp_path: Path, alone: bool) -> None:
+    """Metrics and what comes later are done all the same."""
+    program = (
+        "import sys; from halfop.frame.cli import Job, run_job; from halfop.frame.output import write_alone\n"
+        "from halfop.frame.summary import Summary\n"
+        "def run(context, args):\n"
+        "    context.later.append(lambda: sys.stderr.write('later'))\n"
+        f"    {alone} and write_alone('a row')\n"
+        "    return Summary('x')\n"
+        f"run_job(Job('x', '', run, measured=lambda args: 'x', alone=lambda args: {alone}))"
+    )
+    command = [sys.executable, "-c", program, "--set", f"metrics.folder={tmp_path}"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), check=False)
+    said = "halfop x: /dev/stdout: the disk is full. Make room on it, and start again, which is always safe"
+    assert (done.returncode, done.stderr) == (1, f"{said} (No space left on device)\nlater")
+    assert 'halfop_exit_status{command="x",name="halfop"} 1.0\n' in (tmp_path / "halfop_x.prom").read_text()
+
+
 def environment() -> dict[str, str]:
     return {"PYTHONPATH": str(ROOT / "lib")}
 

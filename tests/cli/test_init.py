@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, capsys: pytest.
     (tmp_path / "file").touch()
     assert main(JOB, [str(tmp_path / "file" / "project")]) == 2
     assert "cannot be written: Not a directory; name another folder" in capsys.readouterr().err
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_has_closed_stop_no_job(tmp_path: Path, closed: str) -> None:
+    code = 'exec "$0" -c "from halfop.command import run; run()" init "$1" ' + closed
+    command = ["bash", "-c", code, sys.executable, str(tmp_path / "project")]
+    environ = {"PYTHONPATH": str(ROOT / "lib")}
+    told = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert (tmp_path / "project" / "halfop.yaml").is_file()
 
 
 def test_airflow_takes_the_variable(tmp_path: Path) -> None:

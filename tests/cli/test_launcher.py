@@ -294,6 +294,26 @@ def test_java_has_the_temporary_folder_that_the_user_names(checkout: Checkout, t
     assert checkout.options("maintain", TMPDIR=str(tmp_path / "a b")) == f'"-Djava.io.tmpdir={tmp_path}/a b" {ALONE}'
 
 
+def test_no_file_of_java_gets_the_number_of_a_stream_that_the_caller_has_closed(checkout: Checkout) -> None:
+    shows = '#!/bin/sh\nopen=$(readlink /proc/$$/fd/[012])\necho "$open" >"$HALFOP_HOME/open"\n'
+    _script(checkout.spark / "bin/spark-submit", shows)
+    done = checkout.called("maintain", before=("bash", "-c", 'exec "$0" "$@" <&- >&- 2>&-'))
+    assert (done.returncode, (checkout.home / "open").read_text()) == (0, "/dev/null\n" * 3)
+
+
+def test_a_job_writes_past_sparks_pipe_and_behind_what_its_caller_wrote(checkout: Checkout, tmp_path: Path) -> None:
+    """So a full disk is seen: Spark's pipe hides it."""
+    writes = """'import os; os.write(1, b"of the job\\n"); os.write(2, b"of its log\\n")'"""
+    _script(
+        checkout.spark / "bin/spark-submit",
+        f'#!/bin/sh\n"$PYSPARK_DRIVER_PYTHON" -c {writes} 2>&1 | cat >"$HALFOP_HOME/pipe"\n',
+    )
+    around = f"{{ echo before; \"$0\" \"$@\"; echo after; }} >'{tmp_path}/out' 2>'{tmp_path}/err'"
+    assert checkout.called("maintain", before=("bash", "-c", around)).returncode == 0
+    assert (tmp_path / "out").read_text() == "before\nof the job\nafter\n"
+    assert ((tmp_path / "err").read_text(), (checkout.home / "pipe").read_text()) == ("of its log\n", "")
+
+
 @needs_another_user
 def test_a_checkout_of_another_user_must_be_set_up_by_that_user(checkout: Checkout) -> None:
     (checkout.home / ".halfop/jars/4.2/jars.lock").unlink()
@@ -331,10 +351,39 @@ def test_exec_starts_java_as_jobs_do(checkout: Checkout) -> None:
     assert done.stdout.endswith(f"{ALONE}\n")
 
 
+def test_the_callers_cdpath_leads_to_no_other_checkout(checkout: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / checkout.home.name).mkdir(parents=True)
+    relative = ("bash", "-c", 'cd "${0%/*/*}" && "a checkout/spark-submit.sh" "$@"')
+    done = checkout.called("maintain", before=relative, CDPATH=str(tmp_path / "elsewhere"))
+    assert (done.returncode, done.stdout) == (0, '{"job": "any"}\n'), done.stderr
+
+
+def test_no_script_heeds_cdpath() -> None:
+    scripts = [*ROOT.glob("*.sh"), *ROOT.glob("*/run"), ROOT / "tests" / "quick", *ROOT.glob("tests/**/*.sh")]
+    texts = {path.relative_to(ROOT): path.read_text() for path in scripts}
+    assert len(texts) > 6
+    assert [str(path) for path, text in texts.items() if "unset CDPATH" not in text.partition("cd ")[0]] == []
+
+
 def test_set_up_refuses_what_it_does_not_know(checkout: Checkout) -> None:
     done = checkout.called("setup", "--cache")
     assert (done.returncode, checkout.trained) == (2, 0)
     assert "not --cache" in done.stderr
+
+
+@pytest.mark.parametrize("word", ["-h", "--help"])
+@pytest.mark.parametrize("what", ["setup", "lab", "exec", "pack"])
+def test_help_of_what_is_no_job_does_nothing_else(checkout: Checkout, tmp_path: Path, what: str, word: str) -> None:
+    (checkout.home / ".halfop").rename(tmp_path / "not yet")
+    done = checkout.called(what, word)
+    assert (done.returncode, done.stdout.partition(" [")[0]) == (0, "usage: ./spark-submit.sh"), done.stderr
+    assert not (checkout.home / ".halfop").exists()
+
+
+@pytest.mark.parametrize("words", [("--force",), ("a.tar.gz", "b.tar.gz"), ("-o", "a.tar.gz")])
+def test_pack_refuses_what_is_no_file(checkout: Checkout, words: tuple[str, ...]) -> None:
+    done = checkout.called("pack", *words)
+    assert (done.returncode, done.stderr) == (2, f"halfop: pack takes one file, not {' '.join(words)}\n")
 
 
 @pytest.mark.parametrize("content", ["no archive", ""])

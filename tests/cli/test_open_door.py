@@ -7,7 +7,8 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import halfop
 import pytest
 from halfop.frame.errors import UsageError
+from halfop.settings.home import user_cache
 from halfop.warehouse.local_spark import own_settings
 from pyspark.sql import SparkSession
 
@@ -171,11 +173,55 @@ def test_another_users_work_is_left_alone(tmp_path: Path) -> None:
         assert held.is_dir()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a folder to another user")
-def test_a_folder_that_another_user_made_first_is_refused(tmp_path: Path) -> None:
-    (tmp_path / FOLDER).mkdir()
-    os.chown(tmp_path / FOLDER, 65534, 65534)
-    with pytest.raises(UsageError, match="another user owns it"):
+@pytest.fixture
+def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in the temporary one, which is open to all, for a user without a home."""
+    monkeypatch.setenv("HOME", "/nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"halfop-{os.getuid()}"
+
+
+def test_code_of_a_user_without_a_home_is_in_a_folder_that_nobody_else_may_enter(homeless: Path) -> None:
+    for _ in range(2):
+        assert (user_cache({}), stat.S_IMODE(homeless.stat().st_mode)) == (homeless, 0o700)
+    homeless.chmod(0o755)
+    assert user_cache({}) == homeless, "an earlier version made it so"
+
+
+def linked(folder: Path) -> None:
+    folder.with_name("elsewhere").mkdir(exist_ok=True)
+    folder.symlink_to("elsewhere")
+
+
+def open_to_all(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def of_another(folder: Path) -> None:
+    folder.mkdir(0o755)
+    if os.getuid() != 0:
+        pytest.skip("only root may give a folder to another user")
+    os.chown(folder, 65534, 65534)
+
+
+@pytest.mark.parametrize(
+    ("planted", "why"),
+    [
+        (linked, "it is a link"),
+        (open_to_all, "others may write to it"),
+        (of_another, "another user owns it"),
+        (Path.touch, "File exists"),
+    ],
+)
+def test_a_folder_of_code_that_others_may_have_filled_is_refused(
+    homeless: Path, tmp_path: Path, planted: Callable[[Path], None], why: str
+) -> None:
+    planted(homeless)
+    with pytest.raises(UsageError, match=rf"cannot be used \({why}\), and .* by XDG_CACHE_HOME"):
+        user_cache({})
+    planted(tmp_path / FOLDER)
+    with pytest.raises(UsageError, match=rf"\({why}\), and Spark needs .* by SPARK_LOCAL_DIRS"):
         own_settings({"spark.master": "local"}, {}, tmp_path)
 
 

@@ -184,6 +184,30 @@ def test_another_spark_than_python_has_is_refused_in_a_sentence(
     assert why in capsys.readouterr().err
 
 
+def test_a_folder_without_halfop_s_jar_is_refused_before_java_starts(
+    tools: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HALFOP_JARS", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        command.run(["report", "--warehouse", str(tmp_path / "w")])
+    assert (ended.value.code, tools) == (2, [])
+    assert f"halfop report: HALFOP_JARS ({tmp_path}) has no halfop.jar: name " in capsys.readouterr().err
+    (tmp_path / "halfop.jar").touch()
+    assert spark_setup.set_up(archived=False).jars[0] == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("setup -h", 0), ("completion --help", 0), ("setup --cache", 2), ("completion tcsh", 2)]
+)
+def test_words_that_are_no_job_are_known_to_the_usage(
+    tools: list[str], capsys: pytest.CaptureFixture[str], words: str, status: int
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.run(words.split())
+    assert (ended.value.code, tools) == (status, [])
+    assert capsys.readouterr().err.startswith("usage: halfop ")
+
+
 @pytest.mark.parametrize("spark", SPARKS)
 def test_each_spark_gets_jars_of_its_own(tools: list[str], spark_of: SparkOf, spark: str) -> None:
     home = spark_of(f"spark-core_2.13-{spark}.9", f"{spark}.9")
@@ -193,6 +217,26 @@ def test_each_spark_gets_jars_of_its_own(tools: list[str], spark_of: SparkOf, sp
     fitting = [each.split()[1] for each in found if fits(each, home)]
     assert [each for each in fitting if "delta-spark" in each] == [f"io.delta:delta-spark_{spark}_2.13:4.4.0"]
     assert len(fitting) == (12 if spark == "4.0" else 6)
+
+
+@pytest.mark.parametrize(
+    ("none", "direct"),
+    [
+        ("", ""),
+        ("*", "*"),
+        ("maven.corp, .lan,*.lab,10.0.0.7:81,", "maven.corp|*.maven.corp|lan|*.lan|lab|*.lab|10.0.0.7|*.10.0.0.7"),
+    ],
+)
+def test_jars_come_past_the_proxy_from_where_no_proxy_says(
+    monkeypatch: pytest.MonkeyPatch, none: str, direct: str
+) -> None:
+    """As Python's packages do."""
+    for name, value in {"http": "", "https": "http://proxy:3128", "no": none}.items():
+        monkeypatch.setenv(f"{name}_proxy", value)
+        monkeypatch.delenv(f"{name}_proxy".upper(), raising=False)
+    proxied, *found = runpy.run_path(str(ROOT / "tools/fetch_jars.py"))["proxy_options"]()
+    assert proxied == "-Dhttps.proxyHost=proxy -Dhttps.proxyPort=3128"
+    assert found == ([f"-Dhttp.nonProxyHosts=localhost|127.*|[::1]|{direct}"] if direct else [])
 
 
 def test_set_up_archives_what_is_missing_unless_it_must_not(tools: list[str]) -> None:

@@ -91,6 +91,15 @@ def test_a_jobs_error_is_its_exit_status_and_a_relative_path_is_of_the_callers_f
     assert json.loads(told.stdout.splitlines()[-1])["status"] == 2
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_summary_that_a_full_disk_refuses_is_status_1(tmp_path: Path) -> None:
+    command = [str(SCRIPT), "reconcile", "--warehouse", str(tmp_path / "w")]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert done.stderr.startswith("halfop reconcile: /dev/stdout: the disk is full. Make room on it, ")
+
+
 def test_the_tests_say_how_they_are_called() -> None:
     told = subprocess.run(
         [str(ROOT / "tests" / "run"), "--help"], capture_output=True, text=True, check=False, timeout=60

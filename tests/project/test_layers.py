@@ -19,7 +19,7 @@ BASE = (
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that
 # fits: `landing` means the modules of landing that are in none of its sources.
 LAYERS = {
-    "command": "jobs frame.cli settings submit versions spark_setup completion",
+    "command": "jobs frame.cli settings start submit versions spark_setup completion",
     "completion": "frame.cli settings submit",
     "spark_setup": "start submit settings warehouse",
     "versions": "settings",

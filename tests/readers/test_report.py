@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,7 +15,8 @@ from typing import Any
 
 import pytest
 from halfop.frame.cli import main
-from halfop.html.page import command, prose
+from halfop.frame.errors import UsageError
+from halfop.html.page import command, prose, write
 from halfop.report.figures import Figures, RunFigures, read_figures
 from halfop.report.queries import LONGEST
 from halfop.report.report import open_messages, render
@@ -259,6 +262,51 @@ def test_runs_share_columns() -> None:
     assert len(columns) == 90
     assert [run.run_id for run in columns[0]] == [7, 8, 9, 10, 11]
     assert [run for column in columns for run in column] == runs
+
+
+# ---- the file ----
+
+
+def test_a_page_goes_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "www").mkdir()
+    link = tmp_path / "page.html"
+    link.symlink_to("www/today.html")
+    for text in ("new", "newer"):
+        write(link, text)
+        assert (link.is_symlink(), (tmp_path / "www/today.html").read_text()) == (True, text)
+    assert len([*tmp_path.rglob("*")]) == 3, "nothing half made is left"
+
+
+def test_a_page_is_written_to_what_is_no_file(tmp_path: Path) -> None:
+    """As /dev/stdout, which root's call replaced by a file."""
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    write(tmp_path / "pipe", "a page")
+    assert ((tmp_path / "pipe").is_fifo(), os.read(pipe, 99)) == (True, b"a page")
+    os.close(pipe)
+
+
+def test_two_that_write_one_page_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace, out = Path.replace, tmp_path / "page.html"
+
+    def late(part: Path, target: Path) -> Path:
+        monkeypatch.undo()
+        write(out, "of another")
+        return replace(part, target)
+
+    monkeypatch.setattr(Path, "replace", late)
+    write(out, "mine")
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("page.html", "mine")]
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(part: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(UsageError, match="No space left"):
+        write(tmp_path / "page.html", "a page")
+    assert not [*tmp_path.iterdir()]
 
 
 # ---- the job ----

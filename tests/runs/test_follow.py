@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 from halfop.follow import Cycle, Measures, SparkIsGone, Step, StepEnd, Stop, Turns, cycle, follow
-from halfop.frame.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
+from halfop.frame.cli import Context
+from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, WarehouseBusy
 from halfop.frame.log import configure, logged_with
+from halfop.frame.output import TextOutput
 from halfop.frame.summary import JobFields, Summary
 from halfop.frame.trouble import failure_of
+from halfop.jobs.follow import _printed
 from halfop.planning.digest import LATENCIES, Latency
-from halfop.settings.model import MetricsSettings
+from halfop.settings.model import MetricsSettings, Settings
 from prometheus_client.parser import text_string_to_metric_families
 from typing_extensions import Unpack
 
@@ -51,6 +54,19 @@ def a_cycle(
 
 
 # ---- a cycle ----
+
+
+class Full(TextOutput):
+    def summary(self, summary: Summary) -> None:
+        raise TransientError("/dev/stdout: the disk is full")
+
+
+def test_a_stdout_that_takes_no_more_costs_lines_and_no_cycle(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[str] = []
+    context = Context(Settings(), logging.getLogger("halfop.follow"), Full(), [lambda: done.append("later")])
+    _printed(context, run())
+    assert [each.getMessage() for each in caplog.records] == ["no more lines to stdout: /dev/stdout: the disk is full"]
+    assert done == ["later"]
 
 
 def test_a_cycle_is_one_json_object_with_what_both_jobs_would_have_printed() -> None:

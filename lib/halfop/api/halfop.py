@@ -21,6 +21,7 @@ from halfop.examine.examine import examine
 from halfop.explain.explain import Explained, explain
 from halfop.follow import Cycle, CycleFailed, cycle, spark_answers
 from halfop.frame.summary import Summary, WithRows
+from halfop.html.page import refuse_no_folder
 from halfop.report.report import report
 from halfop.runs.finish import idle
 from halfop.runs.reconcile import Request, preview, reconcile
@@ -242,5 +243,6 @@ class Halfop(Lands, Hanging, Erasing):
 
     def report(self, path: str | Path, runs: int = 200) -> Summary:
         """Writes the state of the warehouse and what its newest runs did as one HTML page."""
+        refuse_no_folder(Path(path))
         with self._reading() as warehouse:
             return report(warehouse, self.settings, Path(path), runs)

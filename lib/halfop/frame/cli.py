@@ -9,14 +9,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from halfop.frame import metrics
-from halfop.frame.errors import UsageError, summary_of
+from halfop.frame.errors import HalfopError, UsageError, summary_of
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.openlineage import Lineage, lineage
@@ -50,18 +50,6 @@ class Options(argparse.Namespace):
     output: str | None = None
 
 
-def _no_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
-
-
-def _not_measured(args: Options) -> str | None:
-    return None
-
-
-def _with_summary(args: Options) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Job:
     """A command: `run` does the work, `add_arguments` names options and subcommands, `examples` are argument lines.
@@ -75,11 +63,11 @@ class Job:
     name: str
     description: str
     run: Callable[[Context, Any], Summary]
-    add_arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     examples: Sequence[str] = ()
     pages: Sequence[str] = ()
-    measured: Callable[[Any], str | None] = _not_measured
-    alone: Callable[[Any], bool] = _with_summary
+    measured: Callable[[Any], str | None] = lambda args: None
+    alone: Callable[[Any], bool] = lambda args: False
     needs_spark: bool = True
     options: type[Options] = Options
 
@@ -269,8 +257,12 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[Setting
             _report(job, failure, args)
             ended = _Ended(failure.status, failure={"job": job.name, **failure.fields()})
         sys.stderr.flush()
-        if settings is None or not job.alone(args):
-            ended.print(_output(args, settings))
+        try:
+            if settings is None or not job.alone(args):
+                ended.print(_output(args, settings))
+        except HalfopError as error:  # stdout does not take it
+            _report(job, failure_of(error, args.verbose), args)
+            ended = replace(ended, status=ended.status or error.exit_status)
         if settings is not None and (command := job.measured(args)) is not None:
             seconds = time.perf_counter() - began
             metrics.report(settings.metrics, metrics.Call(command, seconds, ended.status, ended.summary))

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from halfop.frame.errors import TransientError
 from halfop.frame.log import escaped
 from halfop.frame.summary import Summary, json_line
+from halfop.frame.trouble import named, plainly
 
 FORMS = ("text", "json")
 _WIDEST = 100
@@ -89,12 +91,16 @@ def write_alone(text: str) -> None:
 
 
 def write(text: str) -> None:
-    """Writes text as it is."""
+    """Writes text as it is; after a reader has left, nothing. Raises TransientError if stdout does not take it."""
     try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has left; the interpreter's own flush at exit must not fail on it again
+        with named("/dev/stdout"):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+    except OSError as error:
+        # the interpreter's own flush at exit must not fail on it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise TransientError(plainly(error) or f"/dev/stdout: {error.strerror}") from error
 
 
 # ---- a table as text ----

@@ -8,8 +8,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import os
 import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -238,16 +241,26 @@ def more(shown: int, of: int, noun: str, query: str) -> Markup:
 
 
 def write(out: Path, text: str) -> None:
-    """Writes the page in one step, so that nobody who has the old one open, or serves it, sees half of the new one."""
-    part = out.with_name(f"{out.name}.part")
+    """Writes the page in one step, so that nobody who has the old one open, or serves it, sees half of the new one.
+
+    A link stays, and its file is replaced; to a device or a pipe the page is written as it comes.
+    """
+    place = Path(os.path.realpath(out))
+    part = place.with_name(f"{place.name}.{secrets.token_hex(4)}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(out)
+        if out.exists() and not out.is_file():
+            out.write_text(text, encoding="utf-8")
+        else:
+            part.write_text(text, encoding="utf-8")
+            part.replace(place)
     except OSError as error:
+        with suppress(OSError):
+            part.unlink()
         raise UsageError(f"--out {out}: {error.strerror or error}; give a file in a folder that is there") from error
 
 
 def refuse_no_folder(out: Path) -> None:
     """Raises UsageError if there is no folder for the page, before long work for it."""
-    if not out.parent.is_dir():
-        raise UsageError(f"--out {out}: there is no folder {out.parent}")
+    folder = Path(os.path.realpath(out)).parent
+    if not folder.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {folder}")

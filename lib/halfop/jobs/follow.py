@@ -11,7 +11,7 @@ from halfop.api.opening import of_job
 from halfop.follow import Cycle, Measures, Stop, cycle, follow, spark_answers
 from halfop.frame.arguments import duration
 from halfop.frame.cli import Context, Job
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import TransientError, UsageError
 from halfop.frame.summary import Summary
 from halfop.jobs.land import SourceOptions, add_sources, command, land
 from halfop.jobs.reconcile import RunOptions, add_run_options, run
@@ -81,7 +81,10 @@ def _with_wait(context: Context, least: timedelta) -> Context:
 
 def _printed(context: Context, summary: Summary) -> None:
     """Prints a cycle's result, then does what need not come before it."""
-    context.output.summary(summary)
+    try:
+        context.output.summary(summary)
+    except TransientError as error:  # the lines alone are lost, and no cycle
+        context.log.warning("no more lines to stdout: %s", error)
     while context.later:
         context.later.pop(0)()
 

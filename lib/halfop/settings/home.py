@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+from halfop.frame.errors import UsageError
 
 # The lock of Delta's jars. It lies in the package only in a wheel, which starts Spark without the checkout's launcher.
 JARS_LOCK = Path(__file__).absolute().parents[1] / "jars.lock"
@@ -51,10 +55,33 @@ def cache(environ: Mapping[str, str]) -> Path:
 
 
 def user_cache(environ: Mapping[str, str]) -> Path:
-    """Returns the user's folder for what may be lost; one in the temporary folder for a user without a home."""
+    """Returns the user's folder for what may be lost; one in the temporary folder for a user without a home.
+
+    Raises UsageError if others may write to that: it holds code.
+    """
     if environ.get("XDG_CACHE_HOME"):
         return Path(environ["XDG_CACHE_HOME"]) / "halfop"
     home = Path(os.path.expanduser("~"))
     if home.is_dir() and os.access(home, os.W_OK | os.X_OK):
         return home / ".cache" / "halfop"
-    return Path(tempfile.gettempdir()) / f"halfop-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"halfop-{os.getuid()}"
+    try:
+        make_own(folder)
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: cannot be used ({error.strerror}), and halfop keeps code there: name another folder by "
+            "XDG_CACHE_HOME"
+        ) from error
+    return folder
+
+
+def make_own(folder: Path) -> None:
+    """Makes a folder for this user alone. Raises OSError if it is there and is a link, or others may write to it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise PermissionError(errno.EPERM, "it is a link")
+    if found.st_uid != os.getuid():  # who was there first, in a folder that is open to all
+        raise PermissionError(errno.EPERM, "another user owns it")
+    if found.st_mode & 0o022:
+        raise PermissionError(errno.EPERM, "others may write to it")

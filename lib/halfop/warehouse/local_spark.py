@@ -7,7 +7,6 @@ others could read what the user's umask keeps from them, and could not write wha
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from halfop.frame.errors import UsageError
+from halfop.settings.home import make_own
 
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 # Open as long as the process lives: by its lock others see that the folder is in use.
@@ -62,9 +62,7 @@ def _umask() -> int:
 def _own_folder(parent: Path) -> Path:
     """Makes a folder for this process alone, and removes those of processes that are dead."""
     try:
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if parent.stat().st_uid != os.getuid():  # somebody was there first, in a folder that is open to all
-            raise PermissionError(errno.EPERM, "another user owns it")
+        make_own(parent)
         with (parent / "lock").open("a") as lock:  # a folder without its lock must not be taken for a dead one's
             fcntl.flock(lock, fcntl.LOCK_EX)
             for folder in parent.glob("job-*"):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the certificates that tests of TLS use, valid for a century: an authority, and a server and a client signed by it.
 set -euo pipefail
+unset CDPATH # by it, cd could go elsewhere
 cd "$(dirname "${BASH_SOURCE[0]}")"
 key() { openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1.key"; }
 key ca

@@ -2,6 +2,7 @@
 # Makes jars-5.5.lock, jars-5.lock, jars-4.lock and jars-4.3.lock from pom.xml, jars-proxy.lock from pom-proxy.xml (needs Maven, as the tests do not).
 # Native parts are left out: Java's own I/O will do.
 set -euo pipefail
+unset CDPATH # by it, cd could go elsewhere
 cd "$(dirname "${BASH_SOURCE[0]}")"
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT

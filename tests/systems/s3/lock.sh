@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes jars.lock from pom.xml (needs Maven, as the tests do not). What Spark has already is left out.
 set -euo pipefail
+unset CDPATH # by it, cd could go elsewhere
 cd "$(dirname "${BASH_SOURCE[0]}")"
 list=$(mktemp)
 trap 'rm -f "$list"' EXIT
