@@ -95,9 +95,28 @@ def test_the_type_of_avro() -> None:
     )
 
 
+def named(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": kind} for n, kind in fields.items()]}
+
+
+def test_one_short_name_in_two_namespaces_of_avro() -> None:
+    """Both a name without a namespace and a whole one mean what Avro says, and a type may hold its namesake."""
+    other = named("ship.Order", truck="string")
+    schema = named("Order", a=named("shop.Party", vat="int"), b=named("ship.Party", truck="string"), c="shop.Party")
+    schema["fields"] += [{"name": "d", "type": named("shop.Order", e="Party", f=other, g="ship.Order")}]
+    assert ddl(column_type("orders", values_setting("avro", json.dumps(schema)))) == (
+        "STRUCT<`a`: STRUCT<`vat`: INT>, `b`: STRUCT<`truck`: STRING>, `c`: STRUCT<`vat`: INT>, "
+        "`d`: STRUCT<`e`: STRUCT<`vat`: INT>, `f`: STRUCT<`truck`: STRING>, `g`: STRUCT<`truck`: STRING>>>"
+    )
+    given = {"a": {"vat": 1}, "b": {"truck": "t"}, "c": {"vat": 2}}
+    given["d"] = {"e": {"vat": 3}, "f": {"truck": "u"}, "g": {"truck": "v"}}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), given)
+    assert read(reading_of("avro", json.dumps(schema)), out.getvalue()) == [(given, None)]
+
+
 def record(**fields: Any) -> str:
-    given = [{"name": name, "type": kind} for name, kind in fields.items()]
-    return json.dumps({"type": "record", "name": "R", "fields": given})
+    return json.dumps(named("R", **fields))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +133,7 @@ def record(**fields: Any) -> str:
         (record(), "R has no field"),
         ("5", "no schema of Avro"),
         ("null", "no schema of Avro"),
-        ('{"type": "record", "name": "R"}', "no schema of Avro: 'fields' is missing"),
+        ('{"type": "record", "name": "R"}', "R has no field"),
         ('{"type": ["null", "int"]}', "no schema of Avro"),
         ('{"type": "record", "name": "R", "fields": [{"name": 5, "type": "int"}]}', "no schema of Avro"),
         (record(a={"type": "bytes", "logicalType": "decimal"}), "no schema of Avro: 'precision' is missing"),
