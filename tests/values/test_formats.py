@@ -147,6 +147,31 @@ def test_a_schema_of_avro_that_no_table_has(schema: str, said: str) -> None:
         column_type("orders", values_setting("avro", schema))
 
 
+KIND = {"type": "enum", "name": "Kind", "symbols": ["A", "B", "C"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "bodies", "value"),
+    [
+        ({"a": KIND}, [b"\x01", b"\x03", b"\x05", b"\x07", b"\x06", b"\x81\x00"], b"\x04"),
+        ({"a": KIND, "b": "Kind"}, [b"\x02\x01", b"\x02\x05"], b"\x02\x82\x00"),
+        ({"a": ["null", "int"]}, [b"\x01\x02", b"\x03", b"\x05\x02", b"\x07", b"\x04"], b"\x82\x00\x02"),
+        ({"a": {"type": "array", "items": KIND}}, [b"\x02\x01\x00"], b"\x01\x02\x00\x02\x04\x00"),
+        ({"a": {"type": "map", "values": ["null", KIND]}}, [b"\x02\x02a\x03\x00", b"\x02\x02a\x02\x01\x00"], b"\x00"),
+    ],
+)
+def test_a_negative_place_of_avro_is_no_last_one(fields: dict[str, Any], bodies: list[bytes], value: bytes) -> None:
+    """Of an enum's symbols and a union's branches. Longer numbers than needed, and arrays in blocks, count."""
+    found = read(reading_of("avro", record(**fields)), value, *bodies)
+    assert found[0][1] is None
+    assert found[1:] == [(None, "no datum of the Avro schema (IndexError)")] * len(bodies)
+
+
+def test_a_body_of_avro_may_be_a_union() -> None:
+    found = read(reading_of("avro", json.dumps(["null", named("R", a="int")])), b"\x02\x02", b"\x01\x02", b"\x03")
+    assert found == [({"a": 1}, None), *[(None, "no datum of the Avro schema (IndexError)")] * 2]
+
+
 # ---- Protocol Buffers ----
 
 

@@ -31,21 +31,46 @@ _LOGICAL = {
 }
 
 
+class _Places(list[Any]):
+    """An enum's symbols, or a union's branches: Fastavro would count a negative place from the end, as Python does."""
+
+    def __len__(self) -> int:
+        return 0  # its C code adds this to a negative place
+
+    def __getitem__(self, place: Any) -> Any:
+        if place < 0:
+            raise IndexError(place)
+        return super().__getitem__(place)
+
+
 def reader(schema: str, _message: str) -> Callable[[bytes], object]:
     """Returns what reads a body as a dict; it raises Misfit."""
-    known = _parsed(schema)
+    body = {"type": "record", "name": "_", "fields": [{"name": "_", "type": _plain(json.loads(schema))}]}
+    known = _with_places(fastavro.parse_schema(body))
 
     def read(body: bytes) -> object:
         datum = io.BytesIO(body)
         try:
-            found = fastavro.schemaless_reader(datum, known, None)
+            found: Any = fastavro.schemaless_reader(datum, known, None)
         except (ArithmeticError, EOFError, LookupError, TypeError, ValueError, MemoryError) as error:
             raise Misfit(f"no datum of the Avro schema ({type(error).__name__})") from None
         if left := len(body) - datum.tell():
             raise Misfit(f"no datum of the Avro schema: {left} bytes follow it")
-        return found
+        return found["_"]
 
     return read
+
+
+def _with_places(schema: Any) -> Any:
+    """The parsed schema, changed where it stands, because a record's name leads to the same fields."""
+    if isinstance(schema, list):
+        return _Places(map(_with_places, schema))
+    if isinstance(schema, dict):
+        for name in schema.keys() & {"type", "items", "values", "symbols"}:
+            schema[name] = _with_places(schema[name])
+        for field in schema.get("fields", ()):
+            _with_places(field)
+    return schema
 
 
 def _plain(schema: Any) -> Any:
