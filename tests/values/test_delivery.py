@@ -196,6 +196,42 @@ def test_a_sink_that_does_not_fit_stops_no_other(
     assert "6 messages of orders without a value: value_error says why." in page.read_text()
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("parked", [(), ("topics/orders",)])
+def test_values_are_not_made_again_before_a_run_has_written_its_own(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, parked: tuple[str, ...]
+) -> None:
+    """The run would never end; one that stands so already shows the way out, which leads out."""
+    land(warehouse)
+    run(warehouse, NOW, *given())
+    land(warehouse, first=20, at=NOW + 1)
+    if parked:
+        request = Request(load_settings(None, given(), {}), r.instant(NOW + 1), None, True, frozenset(parked))
+        assert reconcile(warehouse, request).status == 0
+    else:
+        monkeypatch.setattr("halfop.sinks.write.write_messages", killing)
+        with pytest.raises(KeyboardInterrupt):
+            run(warehouse, NOW + 1, *given())
+        monkeypatch.undo()
+    text = load_settings(None, given(orders="id STRING"), {})
+    with pytest.raises(UsageError, match=r"--values orders: run 2 still writes there.*: reconcile first"):
+        make_values(warehouse, text, "orders", None)
+    monkeypatch.setattr("halfop.upkeep.values.still_writing", lambda *_: [])
+    make_values(warehouse, text, "orders", None)
+    monkeypatch.undo()
+    failed = run(warehouse, NOW + 2, *given(orders="id STRING")).extra["failed_sinks"]["topics/orders"]
+    assert "value.id is STRING there, and BIGINT by the setting of run 2. The run keeps that" in failed
+    make_values(warehouse, load_settings(None, given(), {}), "orders", None)
+    assert run(warehouse, NOW + 2, *given()).status == 0
+    make_values(warehouse, text, "orders", None)
+    assert [value and value["id"] for value, _ in values(warehouse, "orders", 2)] == [None, "jane", None, None, None]
+    assert [verify(warehouse, run_id)[1] for run_id in (1, 2)] == [[], []]
+
+
+def killing(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_schema_is_inferred_and_written_for_review(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     config = tmp_path / "halfop.yaml"
     config.write_text("topics:\n  orders:\n    value:\n      format: json  # ours\n      schema: infer # to do\n")

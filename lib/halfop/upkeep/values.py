@@ -21,17 +21,18 @@ from halfop.columns.keys import made_of
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary
+from halfop.runs.record import still_writing
 from halfop.settings.load import default_config
 from halfop.settings.model import Settings
 from halfop.settings.topics import INFER, ValueSettings
 from halfop.sinks.projections import without_compression
 from halfop.sinks.rebuilt import next_rebuild
 from halfop.sinks.targets import TOPIC_APP
-from halfop.values.columns import form_of
+from halfop.values.columns import UnfitTable, form_of
 from halfop.values.reading import Reading
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.schema import VALUE, VALUE_ERROR
+from halfop.warehouse.schema import VALUE, VALUE_ERROR, TableSpec
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import spec_of
 from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
@@ -71,6 +72,7 @@ def _bodies(warehouse: KernelWarehouse, path: str) -> DataFrame:
 
 def _remake(warehouse: KernelWarehouse, topic: str, path: str, setting: ValueSettings, summary: Summary) -> None:
     spec, reading = form_of(topic, setting, spec_of(path))
+    _refuse_stuck(warehouse, topic, spec)
     marker, recorded = next_rebuild(warehouse, path, warehouse.marker(path, TOPIC_APP), setting)
     rows = made_of(_bodies(warehouse, path), _Remaking(reading), spec.struct)
     TableUpkeep(warehouse, path).rewrite(rows, marker, recorded)
@@ -78,6 +80,20 @@ def _remake(warehouse: KernelWarehouse, topic: str, path: str, setting: ValueSet
     summary.rows_written["topics"] = counted["rows"]
     if counted["errors"]:
         summary.extra["value_errors"] = {topic: counted["errors"]}
+
+
+def _refuse_stuck(warehouse: KernelWarehouse, topic: str, spec: TableSpec) -> None:
+    """Raises UsageError if a run that has not written all would not fit the table's new form."""
+    for run in still_writing(warehouse, f"topics/{topic}"):
+        its = run.settings.topics.values.get(topic)
+        try:
+            if its is not None and not its.infers:
+                form_of(topic, its, spec)
+        except UnfitTable as error:
+            raise UsageError(
+                f"--values {topic}: run {run.run_id} still writes there by its own topics.{topic}.value, and could not "
+                "end with these values: reconcile first"
+            ) from error
 
 
 class _Remaking:
