@@ -161,6 +161,29 @@ def test_values_are_made_again(spark: SparkSession, tmp_path: Path, monkeypatch:
     assert {(each.what, each.columns) for each in verify(warehouse, 2)[1]} == {(UNLIKE, "value")}
 
 
+@pytest.mark.thorough
+def test_columns_of_your_own_stay_when_values_are_made_again(warehouse: KernelWarehouse) -> None:
+    land(warehouse)
+    run(warehouse, NOW, *given())
+    orders = f"delta.`{warehouse.path('topics/orders')}`"
+    own = "reviewed STRUCT<`by`: STRING COMMENT 'who', `at`: TIMESTAMP> COMMENT 'ours', n TINYINT"
+    warehouse.spark.sql(f"ALTER TABLE {orders} ADD COLUMNS ({own})")
+    warehouse.spark.sql(f"ALTER TABLE {orders} SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
+    one = "named_struct('by', 'me', 'at', TIMESTAMP'2026-01-31 09:30:00')"
+    warehouse.spark.sql(f"UPDATE {orders} SET reviewed = {one}, n = 3 WHERE half_queue_offset = 1")  # noqa: S608
+    before = warehouse.connector.read_as_it_is(warehouse.path("topics/orders"))
+    rows, fields = sorted(map(str, before.drop("value", "value_error").collect())), {f.name: f for f in before.schema}
+    make_values(warehouse, load_settings(None, given(orders="id STRING"), {}), "orders", None)
+    now = warehouse.connector.read_as_it_is(warehouse.path("topics/orders"))
+    assert sorted(map(str, now.drop("value", "value_error").collect())) == rows
+    assert {*now.columns} == {*fields}
+    assert [f.name for f in now.schema if f != fields[f.name]] == ["value"]
+    assert [value and value["id"] for value, _ in values(warehouse, "orders")] == [None, "jane", None, None, None]
+    land(warehouse, first=20, at=NOW + 1)
+    assert run(warehouse, NOW + 1, *given(orders="id STRING")).status == 0
+    assert [verify(warehouse, run_id)[1] for run_id in (1, 2)] == [[], []]
+
+
 def other_columns(warehouse: Warehouse) -> list[Any]:
     rows = TopicTables.of(warehouse).rows("orders").drop("value", "value_error")
     return sorted(map(str, rows.collect()))

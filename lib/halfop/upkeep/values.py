@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import yaml
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from halfop.columns.keys import made_of
 from halfop.frame.errors import UsageError
@@ -64,7 +65,7 @@ def _path(warehouse: KernelWarehouse, topic: str) -> str:
 
 
 def _bodies(warehouse: KernelWarehouse, path: str) -> DataFrame:
-    return warehouse.connector.read(warehouse.path(path), spec_of(path)).select(*spec_of(path).names)
+    return warehouse.connector.read(warehouse.path(path), spec_of(path))
 
 
 # ---- made again ----
@@ -74,8 +75,9 @@ def _remake(warehouse: KernelWarehouse, topic: str, path: str, setting: ValueSet
     spec, reading = form_of(topic, setting, spec_of(path))
     _refuse_stuck(warehouse, topic, spec)
     marker, recorded = next_rebuild(warehouse, path, warehouse.marker(path, TOPIC_APP), setting)
-    rows = made_of(_bodies(warehouse, path), _Remaking(reading), spec.struct)
-    TableUpkeep(warehouse, path).rewrite(rows, marker, recorded)
+    others = _bodies(warehouse, path).drop(VALUE, VALUE_ERROR)
+    form = _with_values(others.schema, spec.struct)
+    TableUpkeep(warehouse, path).rewrite(made_of(others, _Remaking(reading), form), marker, recorded)
     counted = warehouse.read(path).agg(F.count("*").alias("rows"), F.count(VALUE_ERROR).alias("errors")).collect()[0]
     summary.rows_written["topics"] = counted["rows"]
     if counted["errors"]:
@@ -94,6 +96,12 @@ def _refuse_stuck(warehouse: KernelWarehouse, topic: str, spec: TableSpec) -> No
                 f"--values {topic}: run {run.run_id} still writes there by its own topics.{topic}.value, and could not "
                 "end with these values: reconcile first"
             ) from error
+
+
+def _with_values(others: StructType, ours: StructType) -> StructType:
+    """The columns of a table, also those that only it has, and its values as the last ones."""
+    has = [ours[field.name] if field.name in ours.names else field for field in others]
+    return StructType([*has, ours[VALUE], ours[VALUE_ERROR]])
 
 
 class _Remaking:
