@@ -26,6 +26,7 @@ from halfop.runs.record import still_writing
 from halfop.settings.load import default_config
 from halfop.settings.model import Settings
 from halfop.settings.topics import INFER, ValueSettings
+from halfop.sinks.layout import with_bounds
 from halfop.sinks.projections import without_compression
 from halfop.sinks.rebuilt import next_rebuild
 from halfop.sinks.targets import TOPIC_APP
@@ -33,7 +34,7 @@ from halfop.values.columns import UnfitTable, form_of
 from halfop.values.reading import Reading
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.schema import VALUE, VALUE_ERROR, TableSpec
+from halfop.warehouse.schema import STATS, VALUE, VALUE_ERROR, TableSpec
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import spec_of
 from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
@@ -77,7 +78,11 @@ def _remake(warehouse: KernelWarehouse, topic: str, path: str, setting: ValueSet
     marker, recorded = next_rebuild(warehouse, path, warehouse.marker(path, TOPIC_APP), setting)
     others = _bodies(warehouse, path).drop(VALUE, VALUE_ERROR)
     form = _with_values(others.schema, spec.struct)
-    TableUpkeep(warehouse, path).rewrite(made_of(others, _Remaking(reading), form), marker, recorded)
+    table = TableUpkeep(warehouse, path)
+    laid_out_by = with_bounds(table.clustered_by, form)
+    table.rewrite(made_of(others, _Remaking(reading), form), marker, recorded | _bounds(table, form))
+    if laid_out_by:  # Delta forgets the columns when rows are replaced
+        table.cluster(laid_out_by)
     counted = warehouse.read(path).agg(F.count("*").alias("rows"), F.count(VALUE_ERROR).alias("errors")).collect()[0]
     summary.rows_written["topics"] = counted["rows"]
     if counted["errors"]:
@@ -102,6 +107,13 @@ def _with_values(others: StructType, ours: StructType) -> StructType:
     """The columns of a table, also those that only it has, and its values as the last ones."""
     has = [ours[field.name] if field.name in ours.names else field for field in others]
     return StructType([*has, ours[VALUE], ours[VALUE_ERROR]])
+
+
+def _bounds(table: TableUpkeep, form: StructType) -> dict[str, str]:
+    """The property of the columns that have bounds, without those that the new form lacks: Delta would refuse it."""
+    names = table.properties.get(STATS, "").split(",")
+    lost = {n for n in names if n.split(".")[0] == VALUE} - {*with_bounds(names, form)}
+    return {STATS: ",".join(n for n in names if n not in lost)} if lost else {}
 
 
 class _Remaking:
