@@ -275,3 +275,20 @@ def test_a_schema_is_inferred_and_written_for_review(warehouse: KernelWarehouse,
     summary = make_values(warehouse, load_settings(config, (), {}), "orders", config)
     assert summary.rows_written == {"topics": 5}
     assert values(warehouse, "orders")[4][0]["items"] == [{"sku": None, "n": None, "price": 1.5}]
+
+
+@pytest.mark.parametrize(("most", "seen"), [(0, "`c` BIGINT"), (100, "`c` BIGINT, `d` BIGINT, `e` BIGINT")])
+def test_a_schema_is_inferred_from_as_many_bytes_as_fit(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, most: int, seen: str
+) -> None:
+    """The newest bodies, and at least one: all of a topic's could be more than a driver takes."""
+    monkeypatch.setattr("halfop.upkeep.values._SAMPLE_BYTES", most, raising=False)
+    monkeypatch.setattr("halfop.upkeep.values._AT_ONCE", 2, raising=False)
+    for first, names in ((0, "ab"), (2, "cdef")):
+        bodies = [b'{"%s": 1, "text": "%s"}' % (name.encode(), b"x" * 10) for name in names]
+        halves = [half(first + n, "orders", body=body) for n, body in enumerate(bodies)]
+        offsets = [each.offset for each in halves]
+        r.land(warehouse, halves, ops("COMMIT", *offsets), NOW + first, {QUEUE: NOW + first})
+        run(warehouse, NOW + first, *given(orders="infer"))
+    summary = make_values(warehouse, load_settings(None, given(orders="infer"), {}), "orders", None)
+    assert summary.notes[0].replace(", `text` STRING", "") == f"orders: {seen}"

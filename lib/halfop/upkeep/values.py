@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import spec_of
 from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
 
-_SAMPLE = 10_000
+_SAMPLE, _SAMPLE_BYTES, _AT_ONCE = 10_000, 64 << 20, 100
 
 
 def make_values(warehouse: KernelWarehouse, settings: Settings, topic: str, config: Path | None) -> Summary:
@@ -135,19 +137,11 @@ class _Remaking:
 def _infer(rows: DataFrame, topic: str, config: Path | None, summary: Summary) -> None:
     from halfop.values.infer import inferred  # noqa: PLC0415 - its library is the format's
 
-    sample = (
-        rows.orderBy(F.desc("run_id"), "half_queue_offset")
-        .limit(_SAMPLE)
-        .select("body", "sys_flag")
-        .toArrow()
-        .combine_chunks()
-    )
-    batch = sample.to_batches()[0] if len(sample) else pa.RecordBatch.from_pylist([], sample.schema)
-    bodies, _ = without_compression(batch["body"], pc.fill_null(batch["sys_flag"], 0))
-    ddl, left_out = inferred(body for body in bodies.to_pylist() if body is not None)
+    sample = _sample(rows)
+    ddl, left_out = inferred(body for part in sample.to_batches(_AT_ONCE) for body in _decompressed(part))
     if not ddl:
         raise UsageError(
-            f"topics.{topic}.value.schema: no body of {len(batch)} is a JSON object with fields of one type"
+            f"topics.{topic}.value.schema: no body of {len(sample)} is a JSON object with fields of one type"
         )
     written = _written(config, topic, ddl)
     where = f"written to {written}: review it, then" if written else f"set topics.{topic}.value.schema to it, then"
@@ -158,6 +152,19 @@ def _infer(rows: DataFrame, topic: str, config: Path | None, summary: Summary) -
             f"left out, because no type fits all: {', '.join(sorted(set(left_out)))}; to have one, add it to the "
             "schema with the type of most bodies: the others get a value_error"
         )
+
+
+def _sample(rows: DataFrame) -> pa.Table:
+    """The newest bodies, at least one: so many that this process can take them."""
+    keys = (F.desc("run_id"), "half_queue_offset", "half_queue_id", "broker_name")
+    sizes = rows.withColumn("body", F.length("body")).orderBy(*keys).limit(_SAMPLE).select("body").toArrow()["body"]
+    taken = sum(total <= _SAMPLE_BYTES for total in accumulate(size or 0 for size in sizes.to_pylist()))
+    return rows.orderBy(*keys).limit(max(taken, 1)).select("body", "sys_flag").toArrow()
+
+
+def _decompressed(part: pa.RecordBatch) -> Iterator[bytes]:
+    bodies, _ = without_compression(part["body"], pc.fill_null(part["sys_flag"], 0))
+    yield from (body for body in bodies.to_pylist() if body is not None)
 
 
 def _written(config: Path | None, topic: str, ddl: str) -> str | None:
