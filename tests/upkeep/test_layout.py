@@ -23,6 +23,7 @@ from halfop.upkeep.maintain import Step, maintain
 from halfop.upkeep.values import make_values
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.schema import STATS
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
 from pyspark.sql import SparkSession
@@ -129,15 +130,38 @@ def test_erasure_values_and_examine_go_on(warehouse: KernelWarehouse) -> None:
     assert delivered(warehouse) == [0, 2]
     typed[1] = "topics.orders.value.schema=id STRING"
     make_values(warehouse, settings(*typed), "orders", None)
+    assert TableUpkeep(warehouse, TOPIC).clustered_by == ["value.id"], "it stays laid out by the column"
     deliver(warehouse, [3], *typed, by_value)
     steps = maintained(warehouse, *typed, by_value)
-    assert {m.LAYOUT, m.COMPACT, m.VACUUM} <= {*steps}, "a table that was written again is laid out again"
-    assert TableUpkeep(warehouse, TOPIC).clustered_by == ["value.id"]
+    assert {m.COMPACT, m.VACUUM} == {*steps}, "its new files are"
     assert warehouse.properties(TOPIC)["delta.appendOnly"] == "true"
     assert delivered(warehouse) == [0, 2, 3]
     looked = examine(warehouse, settings(*typed), deep=True, repair=False)
     assert (looked.status, looked.extra["remains"]) == (0, [])
     assert verify(warehouse, 1)[0].status == 0
+    assert needs_more(warehouse.root) == set()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("new", "left"), [("id STRING", "value.id"), ("key STRING", None), ("id BOOLEAN", None)])
+def test_values_made_again_leave_the_layout_that_they_can_have(
+    warehouse: KernelWarehouse, new: str, left: str | None
+) -> None:
+    """Bounds, and the columns that rows are laid out by: a field of the values may go, or have none any more."""
+    typed = ["topics.orders.value.format=json", "topics.orders.value.schema=id BIGINT"]
+    deliver(warehouse, [0], *typed)
+    laid_out = [*typed, "topics.orders.cluster_by=value.id,committed_at"]
+    maintained(warehouse, *laid_out)
+    table = TableUpkeep(warehouse, TOPIC)
+    before = table.properties[STATS].split(",")
+    assert table.clustered_by == ["value.id", "committed_at"]
+    typed[1] = f"topics.orders.value.schema={new}"
+    make_values(warehouse, settings(*typed), "orders", None)
+    wanted = [column for column in (left, "committed_at") if column]
+    assert table.clustered_by == wanted
+    assert table.properties[STATS].split(",") == [column for column in before if column != "value.id" or left]
+    assert m.LAYOUT not in maintained(warehouse, *typed, f"topics.orders.cluster_by={','.join(wanted)}")
+    assert delivered(warehouse) == [0]
     assert needs_more(warehouse.root) == set()
 
 

@@ -161,6 +161,29 @@ def test_values_are_made_again(spark: SparkSession, tmp_path: Path, monkeypatch:
     assert {(each.what, each.columns) for each in verify(warehouse, 2)[1]} == {(UNLIKE, "value")}
 
 
+@pytest.mark.thorough
+def test_columns_of_your_own_stay_when_values_are_made_again(warehouse: KernelWarehouse) -> None:
+    land(warehouse)
+    run(warehouse, NOW, *given())
+    orders = f"delta.`{warehouse.path('topics/orders')}`"
+    own = "reviewed STRUCT<`by`: STRING COMMENT 'who', `at`: TIMESTAMP> COMMENT 'ours', n TINYINT"
+    warehouse.spark.sql(f"ALTER TABLE {orders} ADD COLUMNS ({own})")
+    warehouse.spark.sql(f"ALTER TABLE {orders} SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
+    one = "named_struct('by', 'me', 'at', TIMESTAMP'2026-01-31 09:30:00')"
+    warehouse.spark.sql(f"UPDATE {orders} SET reviewed = {one}, n = 3 WHERE half_queue_offset = 1")  # noqa: S608
+    before = warehouse.connector.read_as_it_is(warehouse.path("topics/orders"))
+    rows, fields = sorted(map(str, before.drop("value", "value_error").collect())), {f.name: f for f in before.schema}
+    make_values(warehouse, load_settings(None, given(orders="id STRING"), {}), "orders", None)
+    now = warehouse.connector.read_as_it_is(warehouse.path("topics/orders"))
+    assert sorted(map(str, now.drop("value", "value_error").collect())) == rows
+    assert {*now.columns} == {*fields}
+    assert [f.name for f in now.schema if f != fields[f.name]] == ["value"]
+    assert [value and value["id"] for value, _ in values(warehouse, "orders")] == [None, "jane", None, None, None]
+    land(warehouse, first=20, at=NOW + 1)
+    assert run(warehouse, NOW + 1, *given(orders="id STRING")).status == 0
+    assert [verify(warehouse, run_id)[1] for run_id in (1, 2)] == [[], []]
+
+
 def other_columns(warehouse: Warehouse) -> list[Any]:
     rows = TopicTables.of(warehouse).rows("orders").drop("value", "value_error")
     return sorted(map(str, rows.collect()))
@@ -196,6 +219,42 @@ def test_a_sink_that_does_not_fit_stops_no_other(
     assert "6 messages of orders without a value: value_error says why." in page.read_text()
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("parked", [(), ("topics/orders",)])
+def test_values_are_not_made_again_before_a_run_has_written_its_own(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, parked: tuple[str, ...]
+) -> None:
+    """The run would never end; one that stands so already shows the way out, which leads out."""
+    land(warehouse)
+    run(warehouse, NOW, *given())
+    land(warehouse, first=20, at=NOW + 1)
+    if parked:
+        request = Request(load_settings(None, given(), {}), r.instant(NOW + 1), None, True, frozenset(parked))
+        assert reconcile(warehouse, request).status == 0
+    else:
+        monkeypatch.setattr("halfop.sinks.write.write_messages", killing)
+        with pytest.raises(KeyboardInterrupt):
+            run(warehouse, NOW + 1, *given())
+        monkeypatch.undo()
+    text = load_settings(None, given(orders="id STRING"), {})
+    with pytest.raises(UsageError, match=r"--values orders: run 2 still writes there.*: reconcile first"):
+        make_values(warehouse, text, "orders", None)
+    monkeypatch.setattr("halfop.upkeep.values.still_writing", lambda *_: [])
+    make_values(warehouse, text, "orders", None)
+    monkeypatch.undo()
+    failed = run(warehouse, NOW + 2, *given(orders="id STRING")).extra["failed_sinks"]["topics/orders"]
+    assert "value.id is STRING there, and BIGINT by the setting of run 2. The run keeps that" in failed
+    make_values(warehouse, load_settings(None, given(), {}), "orders", None)
+    assert run(warehouse, NOW + 2, *given()).status == 0
+    make_values(warehouse, text, "orders", None)
+    assert [value and value["id"] for value, _ in values(warehouse, "orders", 2)] == [None, "jane", None, None, None]
+    assert [verify(warehouse, run_id)[1] for run_id in (1, 2)] == [[], []]
+
+
+def killing(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_schema_is_inferred_and_written_for_review(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     config = tmp_path / "halfop.yaml"
     config.write_text("topics:\n  orders:\n    value:\n      format: json  # ours\n      schema: infer # to do\n")
@@ -216,3 +275,20 @@ def test_a_schema_is_inferred_and_written_for_review(warehouse: KernelWarehouse,
     summary = make_values(warehouse, load_settings(config, (), {}), "orders", config)
     assert summary.rows_written == {"topics": 5}
     assert values(warehouse, "orders")[4][0]["items"] == [{"sku": None, "n": None, "price": 1.5}]
+
+
+@pytest.mark.parametrize(("most", "seen"), [(0, "`c` BIGINT"), (100, "`c` BIGINT, `d` BIGINT, `e` BIGINT")])
+def test_a_schema_is_inferred_from_as_many_bytes_as_fit(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, most: int, seen: str
+) -> None:
+    """The newest bodies, and at least one: all of a topic's could be more than a driver takes."""
+    monkeypatch.setattr("halfop.upkeep.values._SAMPLE_BYTES", most, raising=False)
+    monkeypatch.setattr("halfop.upkeep.values._AT_ONCE", 2, raising=False)
+    for first, names in ((0, "ab"), (2, "cdef")):
+        bodies = [b'{"%s": 1, "text": "%s"}' % (name.encode(), b"x" * 10) for name in names]
+        halves = [half(first + n, "orders", body=body) for n, body in enumerate(bodies)]
+        offsets = [each.offset for each in halves]
+        r.land(warehouse, halves, ops("COMMIT", *offsets), NOW + first, {QUEUE: NOW + first})
+        run(warehouse, NOW + first, *given(orders="infer"))
+    summary = make_values(warehouse, load_settings(None, given(orders="infer"), {}), "orders", None)
+    assert summary.notes[0].replace(", `text` STRING", "") == f"orders: {seen}"

@@ -95,9 +95,28 @@ def test_the_type_of_avro() -> None:
     )
 
 
+def named(name: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": n, "type": kind} for n, kind in fields.items()]}
+
+
+def test_one_short_name_in_two_namespaces_of_avro() -> None:
+    """Both a name without a namespace and a whole one mean what Avro says, and a type may hold its namesake."""
+    other = named("ship.Order", truck="string")
+    schema = named("Order", a=named("shop.Party", vat="int"), b=named("ship.Party", truck="string"), c="shop.Party")
+    schema["fields"] += [{"name": "d", "type": named("shop.Order", e="Party", f=other, g="ship.Order")}]
+    assert ddl(column_type("orders", values_setting("avro", json.dumps(schema)))) == (
+        "STRUCT<`a`: STRUCT<`vat`: INT>, `b`: STRUCT<`truck`: STRING>, `c`: STRUCT<`vat`: INT>, "
+        "`d`: STRUCT<`e`: STRUCT<`vat`: INT>, `f`: STRUCT<`truck`: STRING>, `g`: STRUCT<`truck`: STRING>>>"
+    )
+    given = {"a": {"vat": 1}, "b": {"truck": "t"}, "c": {"vat": 2}}
+    given["d"] = {"e": {"vat": 3}, "f": {"truck": "u"}, "g": {"truck": "v"}}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), given)
+    assert read(reading_of("avro", json.dumps(schema)), out.getvalue()) == [(given, None)]
+
+
 def record(**fields: Any) -> str:
-    given = [{"name": name, "type": kind} for name, kind in fields.items()]
-    return json.dumps({"type": "record", "name": "R", "fields": given})
+    return json.dumps(named("R", **fields))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +133,7 @@ def record(**fields: Any) -> str:
         (record(), "R has no field"),
         ("5", "no schema of Avro"),
         ("null", "no schema of Avro"),
-        ('{"type": "record", "name": "R"}', "no schema of Avro: 'fields' is missing"),
+        ('{"type": "record", "name": "R"}', "R has no field"),
         ('{"type": ["null", "int"]}', "no schema of Avro"),
         ('{"type": "record", "name": "R", "fields": [{"name": 5, "type": "int"}]}', "no schema of Avro"),
         (record(a={"type": "bytes", "logicalType": "decimal"}), "no schema of Avro: 'precision' is missing"),
@@ -126,6 +145,31 @@ def record(**fields: Any) -> str:
 def test_a_schema_of_avro_that_no_table_has(schema: str, said: str) -> None:
     with pytest.raises(UsageError, match=rf"topics.orders.value.schema: .*{said}"):
         column_type("orders", values_setting("avro", schema))
+
+
+KIND = {"type": "enum", "name": "Kind", "symbols": ["A", "B", "C"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "bodies", "value"),
+    [
+        ({"a": KIND}, [b"\x01", b"\x03", b"\x05", b"\x07", b"\x06", b"\x81\x00"], b"\x04"),
+        ({"a": KIND, "b": "Kind"}, [b"\x02\x01", b"\x02\x05"], b"\x02\x82\x00"),
+        ({"a": ["null", "int"]}, [b"\x01\x02", b"\x03", b"\x05\x02", b"\x07", b"\x04"], b"\x82\x00\x02"),
+        ({"a": {"type": "array", "items": KIND}}, [b"\x02\x01\x00"], b"\x01\x02\x00\x02\x04\x00"),
+        ({"a": {"type": "map", "values": ["null", KIND]}}, [b"\x02\x02a\x03\x00", b"\x02\x02a\x02\x01\x00"], b"\x00"),
+    ],
+)
+def test_a_negative_place_of_avro_is_no_last_one(fields: dict[str, Any], bodies: list[bytes], value: bytes) -> None:
+    """Of an enum's symbols and a union's branches. Longer numbers than needed, and arrays in blocks, count."""
+    found = read(reading_of("avro", record(**fields)), value, *bodies)
+    assert found[0][1] is None
+    assert found[1:] == [(None, "no datum of the Avro schema (IndexError)")] * len(bodies)
+
+
+def test_a_body_of_avro_may_be_a_union() -> None:
+    found = read(reading_of("avro", json.dumps(["null", named("R", a="int")])), b"\x02\x02", b"\x01\x02", b"\x03")
+    assert found == [({"a": 1}, None), *[(None, "no datum of the Avro schema (IndexError)")] * 2]
 
 
 # ---- Protocol Buffers ----

@@ -70,6 +70,19 @@ def found_run(warehouse: Warehouse, run_id: int) -> tuple[Run, bool] | None:
     return events["OPENED"], "CLOSED" in events
 
 
+def still_writing(warehouse: Warehouse, sink: str) -> list[Run]:
+    """Returns the runs that may write to a sink before any other: one that is open, or has slices to come, and debts'.
+
+    Each does so by the settings that it has recorded.
+    """
+    found = last_run(warehouse)
+    if found is None:
+        return []
+    run, closed = found
+    owed = [recorded(warehouse, debt.run_id) for debt in run.owed if debt.sink == sink]
+    return owed if closed and run.slice.number == run.slice.of else [*owed, run]
+
+
 def still_owed(warehouse: Warehouse, run_id: int) -> set[str]:
     """Returns the tables that a run was closed without, and that have not been written since."""
     last = _events(warehouse, warehouse.marker("runs", OPEN_APP))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from pyspark.sql.types import ArrayType, BinaryType, BooleanType, DataType, MapType, StructType
@@ -30,6 +31,12 @@ def unfit_column(own: TopicOverride, table: TableSpec) -> str | None:
                 f"{column} is {kind.typeName().upper()}, of which Delta keeps no bounds: name numbers, texts or times"
             )
     return None
+
+
+def with_bounds(columns: Iterable[str], table: StructType) -> list[str]:
+    """Returns which columns a table of this form has, with bounds."""
+    kinds = {column: _kind(column, table) for column in columns}
+    return [column for column, kind in kinds.items() if kind is not None and not isinstance(kind, _WITHOUT_BOUNDS)]
 
 
 def _kind(column: str, struct: StructType) -> DataType | None:

@@ -104,7 +104,7 @@ def _with_values(warehouse: Warehouse, run: Run, target: Target, again: bool) ->
     if setting is None or setting.infers:
         return target
     try:
-        spec, reading = form_of(target.topic, setting, warehouse.spec(target.path))
+        spec, reading = form_of(target.topic, setting, warehouse.spec(target.path), run.run_id)
     except OPERATIONAL_ERRORS as error:  # an UnfitTable, or a log that cannot be read: other sinks go on
         raise_mistake(error)
         return replace(target, unfit=error)

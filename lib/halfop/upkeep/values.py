@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +18,30 @@ import pyarrow.compute as pc
 import yaml
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from halfop.columns.keys import made_of
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary
+from halfop.runs.record import still_writing
 from halfop.settings.load import default_config
 from halfop.settings.model import Settings
 from halfop.settings.topics import INFER, ValueSettings
+from halfop.sinks.layout import with_bounds
 from halfop.sinks.projections import without_compression
 from halfop.sinks.rebuilt import next_rebuild
 from halfop.sinks.targets import TOPIC_APP
-from halfop.values.columns import form_of
+from halfop.values.columns import UnfitTable, form_of
 from halfop.values.reading import Reading
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.schema import VALUE, VALUE_ERROR
+from halfop.warehouse.schema import STATS, VALUE, VALUE_ERROR, TableSpec
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import spec_of
 from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
 
-_SAMPLE = 10_000
+_SAMPLE, _SAMPLE_BYTES, _AT_ONCE = 10_000, 64 << 20, 100
 
 
 def make_values(warehouse: KernelWarehouse, settings: Settings, topic: str, config: Path | None) -> Summary:
@@ -63,7 +68,7 @@ def _path(warehouse: KernelWarehouse, topic: str) -> str:
 
 
 def _bodies(warehouse: KernelWarehouse, path: str) -> DataFrame:
-    return warehouse.connector.read(warehouse.path(path), spec_of(path)).select(*spec_of(path).names)
+    return warehouse.connector.read(warehouse.path(path), spec_of(path))
 
 
 # ---- made again ----
@@ -71,13 +76,46 @@ def _bodies(warehouse: KernelWarehouse, path: str) -> DataFrame:
 
 def _remake(warehouse: KernelWarehouse, topic: str, path: str, setting: ValueSettings, summary: Summary) -> None:
     spec, reading = form_of(topic, setting, spec_of(path))
+    _refuse_stuck(warehouse, topic, spec)
     marker, recorded = next_rebuild(warehouse, path, warehouse.marker(path, TOPIC_APP), setting)
-    rows = made_of(_bodies(warehouse, path), _Remaking(reading), spec.struct)
-    TableUpkeep(warehouse, path).rewrite(rows, marker, recorded)
+    others = _bodies(warehouse, path).drop(VALUE, VALUE_ERROR)
+    form = _with_values(others.schema, spec.struct)
+    table = TableUpkeep(warehouse, path)
+    laid_out_by = with_bounds(table.clustered_by, form)
+    table.rewrite(made_of(others, _Remaking(reading), form), marker, recorded | _bounds(table, form))
+    if laid_out_by:  # Delta forgets the columns when rows are replaced
+        table.cluster(laid_out_by)
     counted = warehouse.read(path).agg(F.count("*").alias("rows"), F.count(VALUE_ERROR).alias("errors")).collect()[0]
     summary.rows_written["topics"] = counted["rows"]
     if counted["errors"]:
         summary.extra["value_errors"] = {topic: counted["errors"]}
+
+
+def _refuse_stuck(warehouse: KernelWarehouse, topic: str, spec: TableSpec) -> None:
+    """Raises UsageError if a run that has not written all would not fit the table's new form."""
+    for run in still_writing(warehouse, f"topics/{topic}"):
+        its = run.settings.topics.values.get(topic)
+        try:
+            if its is not None and not its.infers:
+                form_of(topic, its, spec)
+        except UnfitTable as error:
+            raise UsageError(
+                f"--values {topic}: run {run.run_id} still writes there by its own topics.{topic}.value, and could not "
+                "end with these values: reconcile first"
+            ) from error
+
+
+def _with_values(others: StructType, ours: StructType) -> StructType:
+    """The columns of a table, also those that only it has, and its values as the last ones."""
+    has = [ours[field.name] if field.name in ours.names else field for field in others]
+    return StructType([*has, ours[VALUE], ours[VALUE_ERROR]])
+
+
+def _bounds(table: TableUpkeep, form: StructType) -> dict[str, str]:
+    """The property of the columns that have bounds, without those that the new form lacks: Delta would refuse it."""
+    names = table.properties.get(STATS, "").split(",")
+    lost = {n for n in names if n.split(".")[0] == VALUE} - {*with_bounds(names, form)}
+    return {STATS: ",".join(n for n in names if n not in lost)} if lost else {}
 
 
 class _Remaking:
@@ -99,19 +137,11 @@ class _Remaking:
 def _infer(rows: DataFrame, topic: str, config: Path | None, summary: Summary) -> None:
     from halfop.values.infer import inferred  # noqa: PLC0415 - its library is the format's
 
-    sample = (
-        rows.orderBy(F.desc("run_id"), "half_queue_offset")
-        .limit(_SAMPLE)
-        .select("body", "sys_flag")
-        .toArrow()
-        .combine_chunks()
-    )
-    batch = sample.to_batches()[0] if len(sample) else pa.RecordBatch.from_pylist([], sample.schema)
-    bodies, _ = without_compression(batch["body"], pc.fill_null(batch["sys_flag"], 0))
-    ddl, left_out = inferred(body for body in bodies.to_pylist() if body is not None)
+    sample = _sample(rows)
+    ddl, left_out = inferred(body for part in sample.to_batches(_AT_ONCE) for body in _decompressed(part))
     if not ddl:
         raise UsageError(
-            f"topics.{topic}.value.schema: no body of {len(batch)} is a JSON object with fields of one type"
+            f"topics.{topic}.value.schema: no body of {len(sample)} is a JSON object with fields of one type"
         )
     written = _written(config, topic, ddl)
     where = f"written to {written}: review it, then" if written else f"set topics.{topic}.value.schema to it, then"
@@ -122,6 +152,19 @@ def _infer(rows: DataFrame, topic: str, config: Path | None, summary: Summary) -
             f"left out, because no type fits all: {', '.join(sorted(set(left_out)))}; to have one, add it to the "
             "schema with the type of most bodies: the others get a value_error"
         )
+
+
+def _sample(rows: DataFrame) -> pa.Table:
+    """The newest bodies, at least one: so many that this process can take them."""
+    keys = (F.desc("run_id"), "half_queue_offset", "half_queue_id", "broker_name")
+    sizes = rows.withColumn("body", F.length("body")).orderBy(*keys).limit(_SAMPLE).select("body").toArrow()["body"]
+    taken = sum(total <= _SAMPLE_BYTES for total in accumulate(size or 0 for size in sizes.to_pylist()))
+    return rows.orderBy(*keys).limit(max(taken, 1)).select("body", "sys_flag").toArrow()
+
+
+def _decompressed(part: pa.RecordBatch) -> Iterator[bytes]:
+    bodies, _ = without_compression(part["body"], pc.fill_null(part["sys_flag"], 0))
+    yield from (body for body in bodies.to_pylist() if body is not None)
 
 
 def _written(config: Path | None, topic: str, ddl: str) -> str | None:

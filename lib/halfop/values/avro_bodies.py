@@ -31,21 +31,46 @@ _LOGICAL = {
 }
 
 
+class _Places(list[Any]):
+    """An enum's symbols, or a union's branches: Fastavro would count a negative place from the end, as Python does."""
+
+    def __len__(self) -> int:
+        return 0  # its C code adds this to a negative place
+
+    def __getitem__(self, place: Any) -> Any:
+        if place < 0:
+            raise IndexError(place)
+        return super().__getitem__(place)
+
+
 def reader(schema: str, _message: str) -> Callable[[bytes], object]:
     """Returns what reads a body as a dict; it raises Misfit."""
-    known = fastavro.parse_schema(_plain(json.loads(schema)))
+    body = {"type": "record", "name": "_", "fields": [{"name": "_", "type": _plain(json.loads(schema))}]}
+    known = _with_places(fastavro.parse_schema(body))
 
     def read(body: bytes) -> object:
         datum = io.BytesIO(body)
         try:
-            found = fastavro.schemaless_reader(datum, known, None)
+            found: Any = fastavro.schemaless_reader(datum, known, None)
         except (ArithmeticError, EOFError, LookupError, TypeError, ValueError, MemoryError) as error:
             raise Misfit(f"no datum of the Avro schema ({type(error).__name__})") from None
         if left := len(body) - datum.tell():
             raise Misfit(f"no datum of the Avro schema: {left} bytes follow it")
-        return found
+        return found["_"]
 
     return read
+
+
+def _with_places(schema: Any) -> Any:
+    """The parsed schema, changed where it stands, because a record's name leads to the same fields."""
+    if isinstance(schema, list):
+        return _Places(map(_with_places, schema))
+    if isinstance(schema, dict):
+        for name in schema.keys() & {"type", "items", "values", "symbols"}:
+            schema[name] = _with_places(schema[name])
+        for field in schema.get("fields", ()):
+            _with_places(field)
+    return schema
 
 
 def _plain(schema: Any) -> Any:
@@ -80,12 +105,11 @@ def column_type(schema: str, _message: str) -> t.DataType:
 
 
 def _parsed(schema: str) -> Any:
+    """The schema with every type under its full name, wherever it is named."""
     try:
-        given = json.loads(schema)
-        fastavro.parse_schema(given)
+        return fastavro.parse_schema(_plain(json.loads(schema)))
     except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise ValueError(f"no schema of Avro: {error}") from None
-    return _plain(given)
 
 
 def _type(schema: Any, known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
@@ -103,7 +127,7 @@ def _type(schema: Any, known: dict[str, Any], above: tuple[str, ...]) -> t.DataT
 
 def _declared(kind: str, schema: Mapping[str, Any], known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
     if "name" in schema:
-        known[_full_name(schema)] = known[schema["name"].rpartition(".")[2]] = schema
+        known[schema["name"]] = schema
     if kind in ("record", "error"):
         return _record(schema, known, above)
     if kind == "array":
@@ -120,11 +144,6 @@ def _declared(kind: str, schema: Mapping[str, Any], known: dict[str, Any], above
     return _LOGICAL[kind, logical]() if logical else _type(kind, known, above)
 
 
-def _full_name(schema: Mapping[str, Any]) -> str:
-    name, space = schema["name"], schema.get("namespace")
-    return str(name if "." in name or not space else f"{space}.{name}")
-
-
 def _union(of: list[Any], known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
     if len(of) != 1:
         raise ValueError("a column has one type: expected unions of null and one other")
@@ -132,14 +151,13 @@ def _union(of: list[Any], known: dict[str, Any], above: tuple[str, ...]) -> t.Da
 
 
 def _named(name: str, known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
-    if name in above or name.rpartition(".")[2] in above:
+    if name in above:
         raise ValueError(f"{name} holds itself, so no column has its type")
-    found = known.get(name) or known[name.rpartition(".")[2]]
-    return _type(found, known, above)
+    return _type(known[name], known, above)
 
 
 def _record(schema: Mapping[str, Any], known: dict[str, Any], above: tuple[str, ...]) -> t.DataType:
     if not schema["fields"]:
         raise ValueError(f"{schema['name']} has no field, so no column has its type")
-    inner = (*above, schema["name"].rpartition(".")[2])
+    inner = (*above, schema["name"])
     return t.StructType([t.StructField(f["name"], _type(f["type"], known, inner)) for f in schema["fields"]])

@@ -32,16 +32,22 @@ _SIMPLE = {
     "TIMESTAMP": t.TimestampType,
 }
 _NEEDED = {"json": ("msgspec", "spark"), "avro": ("fastavro", "avro"), "protobuf": ("google.protobuf", "protobuf")}
+_WAY_OUT = (
+    "Set it back, or let `maintain --values {}` make the table's values again by the setting; for both side by side, "
+    "send messages of the new form to another topic"
+)
+_WAY_OUT_OF_A_RUN = (
+    "The run keeps that: let `maintain --values {}` make the table's values by the run's setting, then reconcile; "
+    "after that they can be made by another one"
+)
 
 
 class UnfitTable(TypeChanged):
-    """A topic's table has values of another type than the setting says; `topic`, and what differs."""
+    """A topic's table has values of another type than the setting says, which may be one that a run has recorded."""
 
-    def __init__(self, topic: str, differs: str) -> None:
-        super().__init__(
-            f"topics.{topic}.value: {differs}. Set it back, or let `maintain --values {topic}` make the table's values "
-            "again by the setting; for both side by side, send messages of the new form to another topic"
-        )
+    def __init__(self, topic: str, differs: str, run_id: int | None = None) -> None:
+        whose, way_out = ("", _WAY_OUT) if run_id is None else (f" of run {run_id}", _WAY_OUT_OF_A_RUN)
+        super().__init__(f"topics.{topic}.value: {differs}{whose}. {way_out.format(topic)}")
 
 
 def column_type(topic: str, setting: ValueSettings) -> t.DataType:
@@ -96,13 +102,15 @@ def _refuse_names(kind: t.DataType) -> None:
         _refuse_names(kind.valueType)
 
 
-def form_of(topic: str, setting: ValueSettings, table: TableSpec) -> tuple[TableSpec, Reading]:
-    """The form that a topic's table gets by the setting, and how bodies are read into it; UnfitTable if it cannot."""
+def form_of(
+    topic: str, setting: ValueSettings, table: TableSpec, run_id: int | None = None
+) -> tuple[TableSpec, Reading]:
+    """The form that a topic's table gets by a setting, maybe a run's, and how bodies are read; UnfitTable if not."""
     wanted = column_type(topic, setting)
     try:
         kind = grown(table.struct[VALUE].dataType, wanted) if VALUE in table.names else wanted
     except TypeChanged as error:
-        raise UnfitTable(topic, str(error)) from None
+        raise UnfitTable(topic, str(error), run_id) from None
     in_arrow = cast(pa.DataType, arrow_schema(t.StructType([t.StructField(VALUE, kind)])).field(VALUE).type)
     reading = Reading(setting.format or "", setting.schema_ or "", setting.message or "", in_arrow)
     return valued(table_of(OF_A_TOPIC), ddl(kind)), reading
