@@ -24,6 +24,7 @@ from halfop.runs.record import CLOSE_APP, last_run
 from halfop.sinks import staging, write
 from halfop.sinks.projections import HALF, PAYLOAD, About, Form, projected
 from halfop.sinks.targets import SINK_APP
+from halfop.sinks.topics import TopicTables
 from halfop.warehouse import reading
 from halfop.warehouse import schema as topics
 from halfop.warehouse.delta_log import DeltaLog
@@ -92,10 +93,26 @@ def test_a_hostile_name_is_a_reject_and_never_a_path(warehouse: KernelWarehouse)
     assert warehouse.read("rejected").where("reason = 'BAD_REAL_TOPIC'").count() == len(HOSTILE)
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, *STRANGE])
+@pytest.mark.parametrize("name", [*HOSTILE, *STRANGE, "_", "__"])
 def test_a_folder_is_one_harmless_name(name: str) -> None:
     (folder,) = topics.directories([name], {}).values()
     assert len(folder) <= 100
+    assert name in HOSTILE or not folder.startswith(("_", ".")), "readers would take it for hidden"
+
+
+@pytest.mark.thorough
+def test_a_topic_of_underscores_keeps_the_folder_of_an_older_version(warehouse: KernelWarehouse) -> None:
+    old = ".d2e2adf7177b7a8a"
+    row = {"topic": "_", "directory": old, "run_id": 0, "created_at": r.instant(NOW)}
+    warehouse.make("topics_index")
+    warehouse.commit("topics_index", [row])
+    r.land(warehouse, [half(0, "_"), half(1, "__")], ops("COMMIT", 0, 1), NOW, KNOWN)
+    assert r.run(warehouse, RULES, NOW, layout="per_topic").status == 0
+    index = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    assert index["_"] == old
+    assert index["__"].startswith("topic.")
+    for name in ("_", "__"):
+        assert TopicTables.of(warehouse).rows(name).select("topic").collect() == [(name,)]
 
 
 # ---- an interrupted run ----
