@@ -73,7 +73,7 @@ def _write_each(store: Warehouse, whole: WholeMessages) -> dict[str, Exception]:
 def _append(store: Warehouse, whole: WholeMessages, target: Target, rows: DataFrame, errors: int) -> None:
     if (marker := store.marker(target.path, target.app)) >= 0:
         refuse_lost(store, target, marker)
-    spec = target.spec if target.reading else None
+    spec = target.spec if target.topic else None  # it has the topic's layout and comment
     store.commit(target.path, rows, Marker(target.app, whole.run.run_id), spec)
     whole.count_errors(target, errors)
 
