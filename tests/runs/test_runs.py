@@ -32,7 +32,7 @@ from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import FoundRows
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import Marker
+from halfop.warehouse.tables import Marker, spec_of
 from halfop.warehouse.where import Where
 from model.strategies import op_rows
 from pyspark.sql import DataFrame
@@ -328,6 +328,58 @@ def test_runs_that_only_spark_may_write(warehouse: KernelWarehouse) -> None:
     r.land(warehouse, [], ops("COMMIT", 1), NOW, KNOWN)
     assert r.run(warehouse, RULES, NOW + 1000).decisions == {"COMMIT": {"PRODUCER": 1}}
     assert sorted(row["run_id"] for row in warehouse.rows("runs")) == [1, 1, 2, 2]
+
+
+def altered(warehouse: KernelWarehouse, name: str, *changes: str) -> None:
+    for change in changes:
+        warehouse.spark.sql(f"ALTER TABLE delta.`{warehouse.path(name)}` {change}")
+
+
+def data_files(warehouse: KernelWarehouse, name: str) -> set[str]:
+    return {path.name for path in Path(warehouse.path(name)).glob("*.parquet")}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["few rows", "by workers", "by Spark"])
+def test_tables_of_messages_that_only_spark_may_write(
+    warehouse: KernelWarehouse, undisturbed: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """A user has given them constraints. A row that breaks one fails its own table alone, until the user drops it."""
+    if way != "few rows":
+        monkeypatch.setattr(reading, "FEW", BY_SPARK)
+        monkeypatch.setattr(staging, "FEW", BY_SPARK)
+    if way == "by Spark":
+        monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
+    for name, kept in (("topics/T", "true"), ("check_requests", "true"), ("topics/U", "queue_id IS NULL")):
+        warehouse.log.create(warehouse.path(name), spec_of(name))
+        altered(warehouse, name, f"ADD CONSTRAINT theirs CHECK ({kept} OR run_id < 0)")
+    one_of_each(warehouse)
+    request = Request(r.settings(RULES, "per_topic"), r.instant(NOW))
+    summary = reconcile(warehouse, request)
+    assert (summary.status, [*summary.extra["failed_sinks"]]) == (1, ["topics/U"])
+    assert "theirs" in summary.extra["failed_sinks"]["topics/U"]
+    altered(warehouse, "topics/U", "DROP CONSTRAINT theirs")
+    assert reconcile(warehouse, request).status == 0
+    same_first_run(warehouse, undisturbed)
+    for name in ("topics/T", "check_requests"):
+        listed = {Path(file.path).name for file in warehouse.listed(name)}
+        assert data_files(warehouse, name) == listed, "no second copy of a body lies there"
+
+
+@pytest.mark.thorough
+def test_a_dropped_column_comes_back_with_its_values(warehouse: KernelWarehouse) -> None:
+    """In the files of a table with column mapping it has another name than before."""
+    r.land(warehouse, [half(0)], ops("COMMIT", 0), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    mapped = "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', "
+    altered(warehouse, "topics/T", f"{mapped} 'delta.minWriterVersion' = '5')", "DROP COLUMN transaction_id")
+    r.land(warehouse, [half(1)], ops("COMMIT", 1), NOW, KNOWN)
+    assert r.run(warehouse, RULES, NOW + 1000, layout="per_topic").status == 0
+    rows = warehouse.spark.read.format("delta").load(warehouse.path("topics/T")).orderBy("half_queue_offset")
+    assert [tuple(row) for row in rows.select("half_queue_offset", "transaction_id").collect()] == [
+        (0, None),
+        (1, half(1).uniq_key),
+    ]
 
 
 @pytest.mark.thorough

@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,7 +36,7 @@ from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import VALUE_ERROR, TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.table_files import STAGING, staging_folder, write_apart
-from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 
 log = logging.getLogger("halfop.reconcile")
 _ERASED = (
@@ -215,15 +214,14 @@ def _committing(
     """Commits the files that `files` puts into the target's folder, unless the run's rows are in the table."""
 
     def commit() -> None:
-        path, marker = warehouse.path(target.path), warehouse.marker(target.path, target.app)
+        marker = warehouse.marker(target.path, target.app)
         if marker >= 0:
             refuse_lost(warehouse, target, marker)
         if marker >= whole.run.run_id:
             return
-        with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files
-            made = files(target)
-            warehouse.log.commit_files(path, target.spec, made, (target.app, whole.run.run_id))
-            whole.count_errors(target, sum(map(_errors, made)) if target.reading else 0)
+        made = files(target)  # VACUUM removes them if another driver finishes this run meanwhile
+        warehouse.commit_files(target.path, made, Marker(target.app, whole.run.run_id), target.spec)
+        whole.count_errors(target, sum(map(_errors, made)) if target.reading else 0)
 
     return commit
 
