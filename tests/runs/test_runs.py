@@ -22,7 +22,7 @@ from halfop.runs import finish
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import CLOSE_APP, last_run
 from halfop.sinks import staging, write
-from halfop.sinks.projections import HALF, PAYLOAD, About, Form, projected
+from halfop.sinks.projections import HALF, PAYLOAD, About, Form, in_pieces, projected
 from halfop.sinks.targets import SINK_APP
 from halfop.sinks.topics import TopicTables
 from halfop.warehouse import reading
@@ -391,12 +391,17 @@ def test_what_dead_drivers_staged_is_cleared(warehouse: KernelWarehouse) -> None
     assert not left.exists()
 
 
+def one_piece(rows: pa.RecordBatch, form: Form, about: About) -> dict[str, pa.Array]:
+    (piece,) = in_pieces(rows, form, about)
+    return projected(piece, form, about)
+
+
 @pytest.mark.usefixtures("spark")
 def test_each_tables_columns_are_all_written() -> None:
     kinds = {f.name: f.type for name in ("decisions", "half_messages") for f in arrow_schema(table(name).struct)}
     names = sorted({*HALF, *(column for columns in PAYLOAD.values() for column in columns)})
     none = pa.RecordBatch.from_pylist([], schema=pa.schema([(name, kinds[name]) for name in names]))
-    columns = {decision: sorted(projected(none, Form(decision), About(1, 2, True, {}, False))) for decision in PAYLOAD}
+    columns = {decision: sorted(one_piece(none, Form(decision), About(1, 2, True, {}, False))) for decision in PAYLOAD}
     tables = {"COMMIT": "real_topic", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
     assert columns == {decision: sorted(table(name).names) for decision, name in tables.items()}
     assert table("real_topics").names == table("real_topic").names
@@ -407,7 +412,7 @@ def test_a_message_without_a_key_is_asked_about_by_its_offset_message_id() -> No
     kinds = {f.name: f.type for name in ("decisions", "half_messages") for f in arrow_schema(table(name).struct)}
     cells = [{"uniq_key": key, "offset_msg_id": "0A", "broker_name": "b"} for key in (None, "", "k")]
     schema = pa.schema([(name, kinds[name]) for name in sorted({*HALF, *PAYLOAD["CHECK"]})])
-    rows = projected(pa.RecordBatch.from_pylist(cells, schema=schema), Form("CHECK"), About(1, 2, False, {}, False))
+    rows = one_piece(pa.RecordBatch.from_pylist(cells, schema=schema), Form("CHECK"), About(1, 2, False, {}, False))
     assert rows["msg_id"].to_pylist() == ["0A", "0A", "k"]
 
 

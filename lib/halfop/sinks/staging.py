@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import in_one
 from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import writing_tasks, written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages, of_target
-from halfop.sinks.projections import Form, projected
+from halfop.sinks.projections import Form, in_pieces, projected
 from halfop.sinks.removed import refuse_lost, without_body
 from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.disk import DataFile
@@ -149,10 +148,13 @@ def _write_few(store: KernelWarehouse, whole: WholeMessages, rows: pa.Table) -> 
 
 
 def _write_part(store: KernelWarehouse, whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
-    form = Form(target.decision, target.reading)
-    columns = projected(in_one(part.select(whole.columns)), form, whole.about)
-    rows = pa.table({name: columns[name] for name in target.spec.names})
-    return write_files(store.files, store.path(target.path), target.spec, rows)
+    form, found = Form(target.decision, target.reading), list[DataFile]()
+    for batch in part.select(whole.columns).combine_chunks().to_batches():
+        for piece in in_pieces(batch, form, whole.about):
+            columns = projected(piece, form, whole.about)
+            rows = pa.table({name: columns[name] for name in target.spec.names})
+            found += write_files(store.files, store.path(target.path), target.spec, rows)
+    return found
 
 
 def _clear(warehouse: KernelWarehouse, run_id: int) -> None:

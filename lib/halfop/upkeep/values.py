@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import yaml
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -24,7 +24,7 @@ from halfop.frame.summary import Summary
 from halfop.settings.load import default_config
 from halfop.settings.model import Settings
 from halfop.settings.topics import INFER, ValueSettings
-from halfop.sinks.projections import without_compression
+from halfop.sinks.pieces import PLAIN, plain_pieces
 from halfop.sinks.rebuilt import next_rebuild
 from halfop.sinks.targets import TOPIC_APP
 from halfop.values.columns import form_of
@@ -86,11 +86,11 @@ class _Remaking:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
 
-    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        bodies, _ = without_compression(rows["body"], pc.fill_null(rows["sys_flag"], 0))
-        values, reasons = self._reading.values(bodies)
-        names = [*rows.schema.names, VALUE, VALUE_ERROR]
-        return pa.RecordBatch.from_arrays([*rows.columns, values, reasons], names=names)
+    def __call__(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for piece in plain_pieces(rows):
+            values, reasons = self._reading.values(piece[PLAIN])
+            columns = [*(piece[name] for name in rows.schema.names), values, reasons]
+            yield pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, VALUE, VALUE_ERROR])
 
 
 # ---- inferred ----
@@ -99,19 +99,12 @@ class _Remaking:
 def _infer(rows: DataFrame, topic: str, config: Path | None, summary: Summary) -> None:
     from halfop.values.infer import inferred  # noqa: PLC0415 - its library is the format's
 
-    sample = (
-        rows.orderBy(F.desc("run_id"), "half_queue_offset")
-        .limit(_SAMPLE)
-        .select("body", "sys_flag")
-        .toArrow()
-        .combine_chunks()
-    )
-    batch = sample.to_batches()[0] if len(sample) else pa.RecordBatch.from_pylist([], sample.schema)
-    bodies, _ = without_compression(batch["body"], pc.fill_null(batch["sys_flag"], 0))
-    ddl, left_out = inferred(body for body in bodies.to_pylist() if body is not None)
+    sample = rows.orderBy(F.desc("run_id"), "half_queue_offset").limit(_SAMPLE).select("body", "sys_flag").toArrow()
+    pieces = (piece for batch in sample.to_batches() for piece in plain_pieces(batch))
+    ddl, left_out = inferred(body for piece in pieces for body in piece[PLAIN].to_pylist() if body is not None)
     if not ddl:
         raise UsageError(
-            f"topics.{topic}.value.schema: no body of {len(batch)} is a JSON object with fields of one type"
+            f"topics.{topic}.value.schema: no body of {len(sample)} is a JSON object with fields of one type"
         )
     written = _written(config, topic, ddl)
     where = f"written to {written}: review it, then" if written else f"set topics.{topic}.value.schema to it, then"
