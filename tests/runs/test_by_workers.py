@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -224,6 +225,31 @@ def test_marks_that_only_properties_carry(spark: SparkSession, tmp_path: Path, m
     assert {row["decision"] for row in rows.values()} == {"COMMIT"}
     assert warehouse.read("real_topics").count() == 4
     assert (rows[1]["check_immunity"], rows[2]["check_times"], rows[3]["check_times"]) == ("3600", 7, 0)
+
+
+@pytest.mark.slow
+def test_bodies_that_swell_beyond_what_a_column_holds(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over 2 GiB; a producer needs 130 KB for each."""
+    warehouse, number, size = KernelWarehouse(spark, str(tmp_path)), 17, 127 << 20
+    halves = [half_at(("a", 0), n, NOW - 10_000, real_topic="T1" if n else "T2") for n in range(number + 1)]
+    swelling = {"sys_flag": 5, "body": zlib.compress(bytes(size))}
+    r.land(warehouse, halves[:1], [], NOW, {("a", 0): NOW})
+    r.append(warehouse, "half_messages", [r.half_cells(each, NOW) | swelling for each in halves[1:]])
+    ops = [op for each in halves for op in op_rows(("a", 0), each.offset, str(each.offset), ["COMMIT"], NOW - 500)]
+    r.land(warehouse, [], ops, NOW, {("a", 0): NOW})
+    monkeypatch.setattr(reading, "FEW", BY_SPARK)
+    monkeypatch.setattr(staging, "FEW", BY_SPARK)
+    assert reconcile(warehouse, Request(r.settings(RULES, "per_topic"), r.instant(NOW))).status == 0
+    sizes = [
+        len(body.as_buffer())
+        for file in warehouse.listed("topics/T1")
+        for batch in pq.ParquetFile(file.path.removeprefix("file:")).iter_batches(1, columns=["body"])
+        for body in batch["body"]
+    ]
+    assert sizes == [size] * number
+    assert warehouse.read("topics/T2").count() == 1
 
 
 # ---- parts ----

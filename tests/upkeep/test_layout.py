@@ -23,7 +23,7 @@ from halfop.upkeep.maintain import Step, maintain
 from halfop.upkeep.values import make_values
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.schema import STATS
+from halfop.warehouse.schema import STATS, delta_table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
 from pyspark.sql import SparkSession
@@ -182,6 +182,23 @@ def test_a_change_feed_has_what_comes_and_what_goes(warehouse: KernelWarehouse) 
     assert [*removed.glob("*.parquet")] == []
     assert m.LAYOUT in maintained(warehouse, "topics.orders.change_feed=false")
     assert warehouse.properties(TOPIC)["delta.enableChangeDataFeed"] == "false"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("store", [KernelWarehouse, SparkWarehouse])
+def test_a_new_table_has_its_layout_from_its_first_message_on(
+    spark: SparkSession, tmp_path: Path, store: type[KernelWarehouse | SparkWarehouse]
+) -> None:
+    """Without values, too."""
+    warehouse = store(spark, str(tmp_path))
+    deliver(warehouse, [0], FEED, "topics.orders.cluster_by=reconsume_times")
+    about = warehouse.properties(TOPIC)
+    assert about["delta.enableChangeDataFeed"] == "true"
+    assert about["delta.dataSkippingStatsColumns"].endswith(",reconsume_times")
+    detail = spark.sql(f"DESCRIBE DETAIL {delta_table(warehouse.path(TOPIC))}").collect()[0]
+    assert "real topic orders" in (detail["description"] or about["comment"])
+    feed = spark.read.option("readChangeFeed", "true").option("startingVersion", 0).format("delta")
+    assert feed.load(warehouse.path(TOPIC)).count() == 1
 
 
 def test_columns_that_do_not_fit(warehouse: KernelWarehouse) -> None:

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from support import rows as r
 from support.messages import NOW, QUEUE, half, ops
 from support.reader_version import needs_more
-from support.ways import BY_SPARK
+from support.ways import BY_SPARK, by_connector
 
 ORDERS = "id BIGINT, at TIMESTAMP, items ARRAY<STRUCT<sku: STRING, n: INT>>, counts MAP<STRING, INT>"
 MORE = "note STRING, id BIGINT, items ARRAY<STRUCT<n: INT, price: DECIMAL(9,2)>>"
@@ -76,6 +76,8 @@ def one_way(monkeypatch: pytest.MonkeyPatch, way: str, spark: SparkSession, root
     if way != "here":
         monkeypatch.setattr(reading, "FEW", BY_SPARK)
         monkeypatch.setattr(staging, "FEW", BY_SPARK)
+    if way == "connector":
+        by_connector(monkeypatch)
     if way == "spark":
         monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
     return SparkWarehouse(spark, root) if way == "public" else KernelWarehouse(spark, root)
@@ -98,9 +100,10 @@ FIRST: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "way", ["here", *(pytest.param(way, marks=pytest.mark.thorough) for way in ("workers", "spark", "public"))]
-)
+OTHER_WAYS = ("workers", "spark", "connector", "public")
+
+
+@pytest.mark.parametrize("way", ["here", *(pytest.param(way, marks=pytest.mark.thorough) for way in OTHER_WAYS)])
 def test_every_way_writes_the_same(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:

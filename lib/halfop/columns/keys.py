@@ -6,9 +6,10 @@ And rows that functions over Arrow batches make.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -177,7 +178,7 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
 # ---- rows that a function makes of Arrow batches, in Spark's Python workers ----
 
 
-Making = Callable[[pa.RecordBatch], pa.RecordBatch]
+Making = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
 
 
 def made_of(rows: DataFrame, make: Making, gives: StructType) -> DataFrame:
@@ -194,5 +195,5 @@ def made_of(rows: DataFrame, make: Making, gives: StructType) -> DataFrame:
 
 
 def _each(make: Making, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A function of ours, because Spark Connect's client looks at its signature: `map` has none."""
-    return map(make, batches)
+    """A function of ours, because Spark Connect's client looks at its signature: `chain` has none."""
+    return chain.from_iterable(map(make, batches))

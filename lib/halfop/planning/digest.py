@@ -183,7 +183,7 @@ def _merged(rows: pa.Table) -> pa.Table:
 
 def _in_batches(rows: DataFrame, run_id: int, now: int | None) -> list[dict[str, Any]]:
     """The groups of rows that only Spark reaches."""
-    found = made_of(rows, lambda batch: in_one(_by_group(batch, run_id, now)), from_arrow_schema(_SPANS)).toArrow()
+    found = made_of(rows, lambda batch: [in_one(_by_group(batch, run_id, now))], from_arrow_schema(_SPANS)).toArrow()
     return list(together([found.cast(_SPANS)]).to_pylist())
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
 
 import pyarrow as pa
@@ -73,9 +73,9 @@ def _with_answer(
     names = [f"given_{n}" for n in range(len(given))]
     kept, answer = rows.schema, from_arrow_schema(pa.schema([gives]))
 
-    def answered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def answered(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         columns = [*batch.select(kept.names), function(*batch.select(names))]
-        return pa.RecordBatch.from_arrays(columns, names=[*kept.names, *answer.names])
+        yield pa.RecordBatch.from_arrays(columns, names=[*kept.names, *answer.names])
 
     named = [column.alias(name) for column, name in zip(given, names, strict=True)]
     return made_of(rows.select("*", *named), answered, StructType([*kept, *answer]))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from halfop.columns.keys import ByKey
 from halfop.planning.counts import covers
 from halfop.sinks.messages import trimmed_before_those
-from halfop.sinks.projections import HALF, About, Form, projected
+from halfop.sinks.projections import HALF, About, Form, in_pieces, projected
 from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.kernel import KernelWarehouse
@@ -116,7 +116,8 @@ def write_share(share: BodyShare, disk: Disk) -> dict[int, list[DataFile]]:
     for split in share.halves if len(decided.rows) else ():
         for batch in ParquetPart(disk, split, schema).batches():
             for place, rows in _chosen(batch, decided, places):
-                out.write(place, _as_table(rows, places[place], share.about))
+                for piece in _as_table(rows, places[place], share.about):
+                    out.write(place, piece)
     return out.close()
 
 
@@ -180,7 +181,8 @@ def _places(decisions: pa.Array, topics: pa.DictionaryArray, places: Mapping[int
     return found
 
 
-def _as_table(rows: pa.RecordBatch, place: TablePlace, about: About) -> pa.RecordBatch:
+def _as_table(rows: pa.RecordBatch, place: TablePlace, about: About) -> Iterator[pa.RecordBatch]:
     """The table's columns; texts that repeat stay dictionaries."""
-    columns = projected(rows, place.form, about)
-    return pa.RecordBatch.from_arrays([columns[name] for name in place.columns], names=list(place.columns))
+    for piece in in_pieces(rows, place.form, about):
+        columns = projected(piece, place.form, about)
+        yield pa.RecordBatch.from_arrays([columns[name] for name in place.columns], names=list(place.columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import pyarrow as pa
@@ -42,9 +42,8 @@ def in_tables_columns(rows: DataFrame, whole: WholeMessages) -> DataFrame:
     struct, forms, about, given = _all_columns(whole), whole.forms, whole.about, whole.columns
     kind = pa.struct(list(arrow_schema(struct)))
 
-    def project(batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = projected_each(batch.select(given), batch[TARGET], kind, forms, about).flatten()
-        return pa.RecordBatch.from_arrays([batch[TARGET], *columns], names=[TARGET, *kind.names])
+    def project(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        return projected_each(batch, TARGET, kind, forms, about)
 
     with_target = StructType([StructField(TARGET, IntegerType()), *struct])
     return made_of(rows.select(TARGET, *given), project, with_target)

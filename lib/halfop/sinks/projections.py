@@ -6,16 +6,15 @@ So a worker that reads files, a query of Spark's and this process write the same
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from halfop.planning.run import Run, counts_delivered_at
 from halfop.rocketmq import names
-from halfop.rocketmq.message import COMPRESSED, FLAGS, decompressed
+from halfop.sinks.pieces import PLAIN, PLAIN_FLAG, Columns, plain_pieces, whole_piece
 from halfop.values.reading import Reading
 from halfop.warehouse.maps import without
 from halfop.warehouse.schema import VALUE, VALUE_ERROR
@@ -30,8 +29,6 @@ _PLACE = ["queue_id", "queue_offset", "real_queue_id", "sys_flag", "properties"]
 HALF = [*_SHARED, *_AS_LANDED, *_PLACE, "landed_at"]
 _KEPT_BACK = pa.array(names.NOT_DELIVERED)
 _INSTANT = pa.timestamp("us", tz="UTC")
-
-Columns = Mapping[str, pa.Array]
 
 
 class About(NamedTuple):
@@ -62,57 +59,54 @@ class Form(NamedTuple):
     value: str = VALUE
 
 
-def projected(rows: pa.RecordBatch, form: Form, about: About) -> dict[str, pa.Array]:
-    """The columns of the table that gets messages decided so, from half messages with what the decision adds."""
-    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    made = _PROJECTIONS[form.decision](columns, about)
+def in_pieces(rows: pa.RecordBatch, form: Form, about: About) -> Iterator[Columns]:
+    """Half messages with what the decision adds, as `projected` takes them."""
+    is_undone = form.decision == "COMMIT" and (about.decompress or form.reading is not None)
+    return plain_pieces(rows) if is_undone else iter([whole_piece(rows)])
+
+
+def projected(rows: Columns, form: Form, about: About) -> dict[str, pa.Array]:
+    """The columns of the table that gets messages decided so, from a piece of half messages."""
+    made = _PROJECTIONS[form.decision](rows, about)
     if form.reading is None:
         return made
-    plain = made["body"] if about.decompress else _plain(columns)[0]
-    values, reasons = form.reading.values(plain)
+    values, reasons = form.reading.values(rows[PLAIN])
     return made | {form.value: values, VALUE_ERROR: reasons}
 
 
 def projected_each(
-    rows: pa.RecordBatch, numbers: pa.Array, kind: pa.StructType, forms: Mapping[int, Form], about: About
-) -> pa.StructArray:
-    """The columns for rows whose forms have these numbers, in their order; columns that a form lacks are null."""
+    rows: pa.RecordBatch, number: str, kind: pa.StructType, forms: Mapping[int, Form], about: About
+) -> Iterator[pa.RecordBatch]:
+    """The rows in the forms that the column `number` names, with that column; columns that a form lacks are null."""
     same: dict[Form, list[int]] = {}
-    for number, form in forms.items():
-        same.setdefault(form, []).append(number)
-    parts, places = [], []
+    for of_table, form in forms.items():
+        same.setdefault(form, []).append(of_table)
     for form, of_form in same.items():
-        mine = np.flatnonzero(np.isin(numbers.to_numpy(), of_form))
-        if not len(mine):
-            continue
-        columns = projected(rows.take(pa.array(mine)), form, about)
-        nulls = {field.name: pa.nulls(len(mine), field.type) for field in kind}
-        cells = [(nulls | columns)[field.name].cast(field.type) for field in kind]
-        parts.append(pa.StructArray.from_arrays(cells, fields=list(kind)))
-        places.append(mine)
-    if not parts:
-        return pa.array([], kind)
-    order = np.argsort(np.concatenate(places), kind="stable")
-    return pa.concat_arrays(parts).take(pa.array(order))
+        mine = rows.filter(pc.is_in(rows[number], value_set=pa.array(of_form, pa.int32())))
+        for piece in in_pieces(mine, form, about) if len(mine) else ():
+            columns = projected(piece, form, about)
+            nulls = {field.name: pa.nulls(len(piece[number]), field.type) for field in kind}
+            cells = [(nulls | columns)[field.name].cast(field.type) for field in kind]
+            yield pa.RecordBatch.from_arrays([piece[number], *cells], names=[number, *kind.names])
 
 
 # ---- each table's columns ----
 
 
 def _committed(rows: Columns, about: About) -> dict[str, pa.Array]:
-    body, flag = _plain(rows) if about.decompress else (rows["body"], pc.fill_null(rows["sys_flag"], 0))
-    flag = pc.bit_wise_and(flag, pa.scalar(~names.TRANSACTION_TYPE_MASK, pa.int32()))
+    body, flag = (PLAIN, PLAIN_FLAG) if about.decompress else ("body", "sys_flag")
+    flags = pc.bit_wise_and(pc.fill_null(rows[flag], 0), pa.scalar(~names.TRANSACTION_TYPE_MASK, pa.int32()))
     return _same(rows, "broker_name", *_AS_LANDED, "op_queue_offset") | {
-        "body": body,
+        "body": rows[body],
         "topic": rows["real_topic"],
         "queue_id": rows["real_queue_id"],
-        "sys_flag": pc.bit_wise_or(flag, pa.scalar(names.TRANSACTION_COMMIT, pa.int32())),
+        "sys_flag": pc.bit_wise_or(flags, pa.scalar(names.TRANSACTION_COMMIT, pa.int32())),
         "prepared_transaction_offset": rows["commit_log_offset"],
         "transaction_id": rows["uniq_key"],
         "properties": without(rows["properties"], _KEPT_BACK),
         "half_queue_id": rows["queue_id"],
         "half_queue_offset": rows["queue_offset"],
-        **_by_run(len(body), about, "committed_at"),
+        **_by_run(len(rows["body"]), about, "committed_at"),
     }
 
 
@@ -152,25 +146,3 @@ def _request_ids(rows: Columns, run_id: int) -> pa.Array:
     keys = zip(*(rows[c].to_pylist() for c in ("broker_name", "queue_id", "queue_offset")), strict=True)
     texts = ("/".join(map(str, (run_id, *key))) for key in keys)
     return pa.array([hashlib.sha256(text.encode()).hexdigest() for text in texts], pa.string())
-
-
-# ---- cells ----
-
-
-def _plain(rows: Columns) -> tuple[pa.Array, pa.Array]:
-    """Bodies and flags without compression; both unchanged if there is none, or if it cannot be undone."""
-    return without_compression(rows["body"], pc.fill_null(rows["sys_flag"], 0))
-
-
-def without_compression(bodies: pa.Array, flags: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Returns bodies without compression, and the flags that say so."""
-    is_compressed = pc.not_equal(pc.bit_wise_and(flags, COMPRESSED), 0)
-    if not pc.any(is_compressed).as_py():
-        return bodies, flags
-    undone = [
-        decompressed(body.as_py(), flag.as_py()) if mine and body.is_valid else None
-        for body, flag, mine in zip(bodies, flags, is_compressed.to_pylist(), strict=True)
-    ]
-    found = pa.array(undone, pa.binary())
-    plain = pc.bit_wise_and(flags, pa.scalar(~FLAGS, pa.int32()))
-    return pc.coalesce(found, bodies), pc.if_else(pc.is_valid(found), plain, flags)

@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,11 +21,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import in_one
 from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import writing_tasks, written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages, of_target
-from halfop.sinks.projections import Form, projected
+from halfop.sinks.projections import Form, in_pieces, projected
 from halfop.sinks.removed import refuse_lost, without_body
 from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.disk import DataFile
@@ -37,7 +35,7 @@ from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import VALUE_ERROR, TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.table_files import STAGING, staging_folder, write_apart
-from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 
 log = logging.getLogger("halfop.reconcile")
 _ERASED = (
@@ -73,7 +71,7 @@ def _write_each(store: Warehouse, whole: WholeMessages) -> dict[str, Exception]:
 def _append(store: Warehouse, whole: WholeMessages, target: Target, rows: DataFrame, errors: int) -> None:
     if (marker := store.marker(target.path, target.app)) >= 0:
         refuse_lost(store, target, marker)
-    spec = target.spec if target.reading else None
+    spec = target.spec if target.topic else None  # it has the topic's layout and comment
     store.commit(target.path, rows, Marker(target.app, whole.run.run_id), spec)
     whole.count_errors(target, errors)
 
@@ -150,10 +148,13 @@ def _write_few(store: KernelWarehouse, whole: WholeMessages, rows: pa.Table) -> 
 
 
 def _write_part(store: KernelWarehouse, whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
-    form = Form(target.decision, target.reading)
-    columns = projected(in_one(part.select(whole.columns)), form, whole.about)
-    rows = pa.table({name: columns[name] for name in target.spec.names})
-    return write_files(store.files, store.path(target.path), target.spec, rows)
+    form, found = Form(target.decision, target.reading), list[DataFile]()
+    for batch in part.select(whole.columns).combine_chunks().to_batches():
+        for piece in in_pieces(batch, form, whole.about):
+            columns = projected(piece, form, whole.about)
+            rows = pa.table({name: columns[name] for name in target.spec.names})
+            found += write_files(store.files, store.path(target.path), target.spec, rows)
+    return found
 
 
 def _clear(warehouse: KernelWarehouse, run_id: int) -> None:
@@ -215,15 +216,14 @@ def _committing(
     """Commits the files that `files` puts into the target's folder, unless the run's rows are in the table."""
 
     def commit() -> None:
-        path, marker = warehouse.path(target.path), warehouse.marker(target.path, target.app)
+        marker = warehouse.marker(target.path, target.app)
         if marker >= 0:
             refuse_lost(warehouse, target, marker)
         if marker >= whole.run.run_id:
             return
-        with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files
-            made = files(target)
-            warehouse.log.commit_files(path, target.spec, made, (target.app, whole.run.run_id))
-            whole.count_errors(target, sum(map(_errors, made)) if target.reading else 0)
+        made = files(target)  # VACUUM removes them if another driver finishes this run meanwhile
+        warehouse.commit_files(target.path, made, Marker(target.app, whole.run.run_id), target.spec)
+        whole.count_errors(target, sum(map(_errors, made)) if target.reading else 0)
 
     return commit
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import yaml
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -29,7 +28,7 @@ from halfop.settings.load import default_config
 from halfop.settings.model import Settings
 from halfop.settings.topics import INFER, ValueSettings
 from halfop.sinks.layout import with_bounds
-from halfop.sinks.projections import without_compression
+from halfop.sinks.pieces import PLAIN, plain_pieces
 from halfop.sinks.rebuilt import next_rebuild
 from halfop.sinks.targets import TOPIC_APP
 from halfop.values.columns import UnfitTable, form_of
@@ -41,7 +40,7 @@ from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import spec_of
 from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
 
-_SAMPLE, _SAMPLE_BYTES, _AT_ONCE = 10_000, 64 << 20, 100
+_SAMPLE, _SAMPLE_BYTES = 10_000, 64 << 20
 
 
 def make_values(warehouse: KernelWarehouse, settings: Settings, topic: str, config: Path | None) -> Summary:
@@ -124,11 +123,11 @@ class _Remaking:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
 
-    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        bodies, _ = without_compression(rows["body"], pc.fill_null(rows["sys_flag"], 0))
-        values, reasons = self._reading.values(bodies)
-        names = [*rows.schema.names, VALUE, VALUE_ERROR]
-        return pa.RecordBatch.from_arrays([*rows.columns, values, reasons], names=names)
+    def __call__(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for piece in plain_pieces(rows):
+            values, reasons = self._reading.values(piece[PLAIN])
+            columns = [*(piece[name] for name in rows.schema.names), values, reasons]
+            yield pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, VALUE, VALUE_ERROR])
 
 
 # ---- inferred ----
@@ -138,7 +137,8 @@ def _infer(rows: DataFrame, topic: str, config: Path | None, summary: Summary) -
     from halfop.values.infer import inferred  # noqa: PLC0415 - its library is the format's
 
     sample = _sample(rows)
-    ddl, left_out = inferred(body for part in sample.to_batches(_AT_ONCE) for body in _decompressed(part))
+    pieces = (piece for batch in sample.to_batches() for piece in plain_pieces(batch))
+    ddl, left_out = inferred(body for piece in pieces for body in piece[PLAIN].to_pylist() if body is not None)
     if not ddl:
         raise UsageError(
             f"topics.{topic}.value.schema: no body of {len(sample)} is a JSON object with fields of one type"
@@ -160,11 +160,6 @@ def _sample(rows: DataFrame) -> pa.Table:
     sizes = rows.withColumn("body", F.length("body")).orderBy(*keys).limit(_SAMPLE).select("body").toArrow()["body"]
     taken = sum(total <= _SAMPLE_BYTES for total in accumulate(size or 0 for size in sizes.to_pylist()))
     return rows.orderBy(*keys).limit(max(taken, 1)).select("body", "sys_flag").toArrow()
-
-
-def _decompressed(part: pa.RecordBatch) -> Iterator[bytes]:
-    bodies, _ = without_compression(part["body"], pc.fill_null(part["sys_flag"], 0))
-    yield from (body for body in bodies.to_pylist() if body is not None)
 
 
 def _written(config: Path | None, topic: str, ddl: str) -> str | None:

@@ -197,10 +197,23 @@ class KernelWarehouse(Warehouse):
         frame = self.in_form(name, frame_of(self.spark, found)) if isinstance(found, pa.Table) else found
         self.connector.commit(self.path(name), self.spec(name), frame, marker)
 
-    def commit_files(self, name: str, files: Sequence[DataFile], marker: Marker | None = None) -> None:
-        """Makes files in the table's folder part of it. With a marker once, as by `commit`."""
-        with suppress(AlreadyWrittenError):
-            self.log.commit_files(self.path(name), self.spec(name), files, marker)
+    def commit_files(
+        self, name: str, files: Sequence[DataFile], marker: Marker | None = None, spec: TableSpec | None = None
+    ) -> None:
+        """Makes files in the table's folder part of it. With a marker once, and into a form, as by `commit`.
+
+        If Kernel cannot write the table, Spark appends the files' rows, and the files are removed.
+        """
+        path, spec = self.path(name), spec or self.spec(name)
+        if self.log.takes_files(path, spec):
+            with suppress(AlreadyWrittenError):
+                self.log.commit_files(path, spec, files, marker)
+            return
+        self.log.complete(path, spec)
+        rows = rows_of(self.spark, spec, [Listed(file.path, file.size, file.partition) for file in files])
+        self.connector.commit(path, spec, rows, marker)
+        for file in files:
+            self.files.remove(file.path)
 
     def commit_first(self, name: str, rows: pa.Table, marker: Marker) -> None:
         """Appends rows that are here. Raises AlreadyWrittenError if another call has made the marker's commit."""

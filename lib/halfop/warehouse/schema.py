@@ -188,4 +188,5 @@ def comment(topic: str) -> str:
 
 
 def _hashed(topic: str, plain: str) -> str:
-    return f"{plain.lstrip('_')[: _LONGEST - 17]}.{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
+    shown = plain.lstrip("_")[: _LONGEST - 17] or "topic"
+    return f"{shown}.{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
