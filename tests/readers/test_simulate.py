@@ -106,6 +106,15 @@ def test_half_messages_that_landed_later_are_played_too(warehouse: KernelWarehou
     assert figures(now) == (0, 0, 0, 0, 3, 0, 0)
 
 
+def test_paths_are_no_patterns(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = KernelWarehouse(spark, str(tmp_path / "a b[1]{x}*?\\"))
+    r.land(warehouse, [half(0, 2)], [], at(20), {QUEUE: at(20)})
+    r.run(warehouse, RULES, at(20))
+    r.land(warehouse, [], op(0, 23, from_check=True), at(80), {QUEUE: at(80)})
+    (now,) = simulate(warehouse, {"now": rules()}, Period(every=timedelta(seconds=20)))
+    assert figures(now) == (1, 0, 0, 0, 1, 0, 0)
+
+
 @pytest.mark.thorough
 def test_a_warehouse_that_may_only_be_read_is_left_alone(
     landed: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
