@@ -20,13 +20,15 @@ from halfop.frame.errors import InputRefused
 from halfop.planning.run import Clock
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.upkeep import TRIMMED_BEFORE, UPKEEP, TableUpkeep
 from model import reference as model
 from pyspark.sql import Row, SparkSession
 from support import lived as t
 from support import rows as r
 from support.entry_points import job_of
-from support.messages import NOW, QUEUE, half
+from support.messages import NOW, QUEUE, half, ops
 
 KEYS = {Key(*QUEUE, offset) for offset in (*range(13), t.NOT_LANDED, t.UNKNOWN)}
 
@@ -325,6 +327,18 @@ def test_what_nobody_knows_is_refused(warehouse: Warehouse, capsys: pytest.Captu
         find(warehouse, f"b/0/{t.UNKNOWN}")
     assert main(job_of("explain"), ["b/0/1", "--warehouse", str(tmp_path / "none")]) == 3
     assert "no table of halfop is there" in capsys.readouterr().out
+
+
+def test_a_uniq_key_is_known_after_its_half_row_was_trimmed(new_warehouse: Callable[[str], Warehouse]) -> None:
+    made = new_warehouse("trimmed")
+    r.land(made, [half(0)], ops("COMMIT", 0), NOW, {QUEUE: NOW})
+    r.run(made, model.Settings(), NOW)
+    with session_settings(made.spark, UPKEEP):
+        TableUpkeep(made, "half_messages").delete("true", {TRIMMED_BEFORE: "2026-01-01 00:00:00.0"})
+    (life,), _ = find(made, "k0")
+    assert (life.keys, life.last and life.last["decision"]) == ([Key(*QUEUE, 0)], "COMMIT")
+    with pytest.raises(InputRefused, match="nothing is known of k1"):
+        find(made, "k1")
 
 
 # ---- words ----

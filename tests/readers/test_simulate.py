@@ -21,7 +21,7 @@ from halfop.settings.model import RuleSettings
 from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.play import Outcome, Play
 from halfop.simulation.replay import Replay, Schedule, stage
-from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate
+from halfop.simulation.simulate import FOLDER, Period, scheduled, scratch, simulate
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.signals import interrupted_once
 from hypothesis import strategies as st
@@ -106,6 +106,15 @@ def test_half_messages_that_landed_later_are_played_too(warehouse: KernelWarehou
     assert figures(now) == (0, 0, 0, 0, 3, 0, 0)
 
 
+def test_paths_are_no_patterns(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = KernelWarehouse(spark, str(tmp_path / "a b[1]{x}*?\\"))
+    r.land(warehouse, [half(0, 2)], [], at(20), {QUEUE: at(20)})
+    r.run(warehouse, RULES, at(20))
+    r.land(warehouse, [], op(0, 23, from_check=True), at(80), {QUEUE: at(80)})
+    (now,) = simulate(warehouse, {"now": rules()}, Period(every=timedelta(seconds=20)))
+    assert figures(now) == (1, 0, 0, 0, 1, 0, 0)
+
+
 @pytest.mark.thorough
 def test_a_warehouse_that_may_only_be_read_is_left_alone(
     landed: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -117,6 +126,19 @@ def test_a_warehouse_that_may_only_be_read_is_left_alone(
     assert figures(now) == (6, 1, 0, 0, 3, 1, 1)
     assert Path(landed.root).stat().st_mtime_ns == before, "nothing was made there"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_simulation_has_left_goes_with_the_next(warehouse: KernelWarehouse) -> None:
+    """It holds keys and addresses, and no table's retention reaches it; one of today may be at work."""
+    an_hour_ago, two_days_ago = time.time() - 3_600, time.time() - 2 * 86_400
+    for name, at in (("dead", two_days_ago), ("at-work", an_hour_ago)):
+        written = Path(warehouse.root, f"{FOLDER}-{name}", "landed", "half_messages", "part.parquet")
+        written.parent.mkdir(parents=True)
+        written.touch()
+        os.utime(written, (at, at))
+    Path(warehouse.root, f"{FOLDER}-begun").mkdir()
+    with scratch(warehouse):
+        assert {path.name for path in Path(warehouse.root).iterdir()} == {f"{FOLDER}-at-work", f"{FOLDER}-begun"}
 
 
 @pytest.mark.thorough

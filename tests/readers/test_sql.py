@@ -283,6 +283,20 @@ def test_cells_for_people() -> None:
     ]
 
 
+def test_an_instant_outside_of_the_calendar_is_words() -> None:
+    """As a producer's clock gives it; the cells beside it stay what they are."""
+    far = 253_402_300_800_005
+    at = pa.array([far * 1000, T0 * 1000, None, -(2**63)], pa.timestamp("us", "UTC"))
+    words = ["253,402,300,800,005 ms after 1970", "2025-06-15T15:06:40Z", None, "-9,223,372,036,854,776 ms after 1970"]
+    table = pa.table({"at": at})
+    assert [cell for (cell,) in cells(table)] == words
+    assert [json.loads(line)["at"] for line in "".join(json_text(table)).splitlines()] == words
+    assert "".join(csv_text(table)).splitlines()[1] == f'"{words[0]}"'
+    nested = pa.table({"parts": pa.array([{"at": far * 1000}], pa.struct([("at", pa.timestamp("us", "UTC"))]))})
+    with pytest.raises(UsageError, match=r"column parts: .* outside of the years 1 to 9999; cast it to STRING"):
+        cells(nested)
+
+
 # ---- the job ----
 
 

@@ -46,6 +46,8 @@ from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 from support.reader_version import needs_more
 from support.spark_jobs import jobs
 
+from upkeep.test_examine import emptied
+
 LATER = NOW + 100_000
 LOG = logging.getLogger("halfop.test")
 SETTINGS = Settings()
@@ -161,6 +163,23 @@ def test_nothing_takes_it_for_damage(decided: KernelWarehouse) -> None:
     assert found.extra["findings"]["ENDED_WITHOUT_HALF"] == 0
     assert found.extra["transactions"]["HALF_NOT_LANDED"] == 0
     assert any("erased" in note for note in found.notes)
+
+
+def test_a_repair_brings_nothing_back_that_was_erased(decided: KernelWarehouse) -> None:
+    """The file that held it waits for a VACUUM, and the newest version does not name it.
+
+    What the repair takes out of the tables stays, and a later erasure names its folder.
+    """
+    bad = {"kind": "INPUT", "reason": "BAD", "broker_name": "b", "queue_id": 0, "rejected_at": NOW}
+    r.append(decided, "rejected", [bad | {"queue_offset": 2, "half_offset": 2, "detail": "customer 17"}])
+    assert erased(decided, of_keys(2))[0].extra["elsewhere"] == []
+    r.append(decided, "rejected", [bad | {"queue_offset": 7, "half_offset": 7, "detail": "lost"}])
+    emptied(Path(decided.path("rejected")))
+    looked = examine(decided, r.settings(RULES, "per_topic"), deep=False, repair=True)
+    assert looked.extra["repaired"] == ["rejected: 1 rows whose commit was lost"]
+    rows = decided.read("rejected").where("kind = 'INPUT'").select("queue_offset", "detail").collect()
+    assert sorted(map(tuple, rows)) == [(2, None), (7, "lost")]
+    assert erased(decided, of_keys(0))[0].extra["elsewhere"] == [f"folder {decided.root}/_damaged"]
 
 
 @pytest.mark.slow

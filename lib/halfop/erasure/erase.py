@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import functions as F
@@ -28,7 +29,7 @@ from halfop.settings.model import RetentionSettings, Settings
 from halfop.warehouse.erasures import HALVES, erasures
 from halfop.warehouse.files import shown_path
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.lock import hold
+from halfop.warehouse.lock import ASIDE, hold
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.session import session_settings
@@ -177,7 +178,7 @@ def _removed(warehouse: KernelWarehouse, plan_id: str, keys: set[Key], summary: 
 def _say_what_stays(
     warehouse: KernelWarehouse, made: ErasurePlan, retention: RetentionSettings, summary: Summary
 ) -> None:
-    """Files of old versions until a VACUUM, input files, and brokers' stores: no part of the warehouse's tables."""
+    """Old files until a VACUUM, what was put aside, input files, and brokers' stores: no part of the tables."""
     if erasures(warehouse, equal("plan_id", made.head.plan_id)) is None:
         return
     until = wall_clock() + max(retention.verify, retention.files) + _MARGIN
@@ -186,11 +187,18 @@ def _say_what_stays(
         f"files of old versions hold the data until the first `maintain` after {until:%Y-%m-%d %H:%M} UTC "
         "(retention.verify, retention.files)"
     )
-    elsewhere = [*_input_files(warehouse, made.head.plan_id), *_stores(warehouse, made.keys)]
+    elsewhere = [*_put_aside(warehouse), *_input_files(warehouse, made.head.plan_id), *_stores(warehouse, made.keys)]
     summary.extra["elsewhere"] = elsewhere
     if elsewhere:
         shown = "; ".join(elsewhere[:_SHOWN])
         summary.notes.append(f"halfop deletes none of these, which may hold the data, too: {shown}")
+
+
+def _put_aside(warehouse: KernelWarehouse) -> list[str]:
+    """The folder of what repairs have taken out of tables, if it has a file."""
+    folder = warehouse.files.local(warehouse.path(ASIDE))
+    files = Path(folder).rglob("*") if folder else ()
+    return [f"folder {folder}"] if any(path.is_file() for path in files) else []
 
 
 def _input_files(warehouse: KernelWarehouse, plan_id: str) -> list[str]:

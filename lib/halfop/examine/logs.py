@@ -21,7 +21,7 @@ from halfop.frame.errors import WarehouseBusy
 from halfop.frame.trouble import make_durable
 from halfop.warehouse.damage import Damage, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
-from halfop.warehouse.lock import UNFINISHED
+from halfop.warehouse.lock import ASIDE, UNFINISHED
 from halfop.warehouse.schema import OF_A_TOPIC, table_names
 
 OPERATION = "HALFOP EXAMINE"
@@ -44,7 +44,7 @@ class Aside:
 
     @property
     def folder(self) -> Path:
-        return self.root / "_damaged" / self.stamp
+        return self.root / ASIDE / self.stamp
 
     @property
     def _mark(self) -> Path:

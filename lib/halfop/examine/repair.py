@@ -169,8 +169,8 @@ def _rows_without_commit(warehouse: KernelWarehouse, name: str, folder: Path) ->
 
 
 def _nameless(folder: Path) -> list[Path]:
-    on_disk = TableOnDisk(LocalDisk(), str(folder))
-    named = {Path(path).name for path in on_disk.live()}
+    """Files that no version has ever named. One that a version removed, as an erasure did, only waits for a VACUUM."""
+    named = {Path(path).name for path in TableOnDisk(LocalDisk(), str(folder)).named()}
     return sorted(path for path in folder.glob("*.parquet") if path.name not in named)
 
 

@@ -22,11 +22,12 @@ from halfop.planning.run import Clock, Run, clocks
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rules.halves import read_copies
 from halfop.runs.record import found_run
-from halfop.warehouse.erasures import erased_keys
+from halfop.warehouse.erasures import erasures
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.upkeep import trimmed_before
 from halfop.warehouse.where import Where, all_of, any_of, equal, one_of
 
 MOST = 100  # half messages under one UNIQ_KEY
@@ -47,8 +48,8 @@ def find(warehouse: Warehouse, wanted: str) -> tuple[list[MessageLife], bool]:
         return found, False
     half_messages = warehouse.read("half_messages", where=equal("uniq_key", wanted))
     rows = half_messages.select(HALF_KEY).distinct().limit(MOST + 1).collect()
-    if not rows and (erased := erased_keys(warehouse)) is not None:
-        decided = warehouse.read("decisions").where(F.col("uniq_key") == wanted).join(erased, HALF_KEY, "left_semi")
+    if not rows and (trimmed_before(warehouse, None) is not None or erasures(warehouse) is not None):
+        decided = warehouse.read("decisions", where=equal("uniq_key", wanted))
         rows = decided.select(HALF_KEY).distinct().limit(MOST + 1).collect()
     if not rows:
         raise _unknown(warehouse, wanted)

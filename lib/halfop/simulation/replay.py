@@ -113,12 +113,12 @@ def _staged(rows: DataFrame, schedule: Schedule, comes_at: str, path: str) -> Da
 
 def _kept(rows: DataFrame, path: str) -> DataFrame:
     rows.write.parquet(path)
-    return rows.sparkSession.read.schema(rows.schema).parquet(path)
+    return parquet(rows.sparkSession, rows.schema, [path])
 
 
 def _read(like: DataFrame, path: str) -> DataFrame:
     fields = [f for f in like.schema if f.name != STEP]
-    return like.sparkSession.read.schema(StructType(fields).add(STEP, IntegerType())).parquet(path)
+    return parquet(like.sparkSession, StructType(fields).add(STEP, IntegerType()), [path])
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class Replay(KernelWarehouse):
 
     def _answers(self, step: int) -> DataFrame:
         schema = self.landed.frames[_OPS].select(self._op_columns).schema
-        return self.spark.read.schema(schema).parquet(f"{self.path('answers')}/{STEP}={step}")
+        return parquet(self.spark, schema, [f"{self.path('answers')}/{STEP}={step}"])
 
     @cached_property
     def _op_columns(self) -> list[str]:

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import product, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -46,6 +48,7 @@ MOST_STEPS = 500
 _SHORTEST = timedelta(seconds=1)
 _AT_ONCE = 2
 _FEW_ROWS = 100_000
+_OLD = 24 * 3600  # seconds, which no simulation takes between two files
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def simulate(
     history = UnaskedHistory(warehouse, RuleColumns(baseline, wall_clock()), period.since)
     log.info("%d runs up to %s for each variant", len(schedule.instants), schedule.instants[-1].isoformat())
     spark = warehouse.spark
-    with _scratch(warehouse) as root:
+    with scratch(warehouse) as root:
 
         def played(task: Task) -> list[Outcome]:
             landed = stage(history, schedule, f"{root}/landed")
@@ -126,18 +129,28 @@ def _bounds(warehouse: KernelWarehouse) -> tuple[datetime, datetime] | None:
 
 
 @contextmanager
-def _scratch(warehouse: KernelWarehouse) -> Iterator[str]:
+def scratch(warehouse: KernelWarehouse) -> Iterator[str]:
     """A folder beside the tables; a temporary one if nothing may be written there."""
     name, folder = f"{FOLDER}-{uuid.uuid4()}", warehouse.files.local(warehouse.root)
     if folder is not None and not os.access(folder, os.W_OK | os.X_OK):
         with TemporaryDirectory(prefix="halfop-") as temporary:
             yield warehouse.files.qualified(_elsewhere(warehouse, f"{temporary}/{name}"))
         return
+    _remove_left(warehouse)
     root = warehouse.path(name)
     try:
         yield root
     finally:
         warehouse.files.remove(root)
+
+
+def _remove_left(warehouse: KernelWarehouse) -> None:
+    """Removes the folders of killed simulations: those with files, of which none was written within a day."""
+    files, before = warehouse.files, (time.time() - _OLD) * 1_000
+    for left in [name for name in files.folders(warehouse.root) if name.startswith(f"{FOLDER}-")]:
+        with suppress(Py4JJavaError):  # another one is at work there, or it is another user's
+            if 0 < files.last_change(warehouse.path(left)) < before:
+                files.remove(warehouse.path(left))
 
 
 def _elsewhere(warehouse: KernelWarehouse, folder: str) -> str:

@@ -18,6 +18,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from halfop.frame.errors import UsageError
+from halfop.frame.units import moment
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _ROWS = 10_000  # of a batch
@@ -57,8 +58,24 @@ FORMS: dict[str, Callable[[pa.Table], Iterator[str]]] = {"csv": csv_text, "json"
 
 
 def _rows(table: pa.Table | pa.RecordBatch) -> Iterator[tuple[object, ...]]:
-    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in table.columns]
-    return zip(*columns, strict=True)
+    return zip(*map(_values, table.column_names, table.columns), strict=True)
+
+
+def _values(name: str, column: pa.Array | pa.ChunkedArray) -> list[object]:
+    try:
+        return list(column.to_pylist(maps_as_pydicts="lossy"))
+    except OverflowError as error:
+        if not pa.types.is_timestamp(column.type):
+            raise UsageError(f"column {name}: a time is outside of the years 1 to 9999; cast it to STRING") from error
+        return list(map(_instant, column))
+
+
+def _instant(value: pa.TimestampScalar) -> object:
+    """An instant of Spark's, in microseconds; words if Python's calendar ends before."""
+    try:
+        return value.as_py()
+    except OverflowError:
+        return moment(value.value // 1000)
 
 
 def _csv(row: Iterable[object]) -> str:

@@ -189,6 +189,11 @@ class TableOnDisk:
                 _apply(live, self._commit_damage(version)[0], version)
         return live
 
+    def named(self) -> set[str]:
+        """The data files that any version names, as far as the log can be read: also those that a later one removes."""
+        commits = [self._commit_damage(version)[0] for version in self.commits]
+        return {*self.live(), *(name for commit in commits for name in (*commit.added, *commit.removed))}
+
     def _whole_checkpoints(self) -> Iterator[int]:
         for version, files in self.checkpoints.items():
             if not any(damage for file in files for damage in self._checkpoint_damage(version, file)):

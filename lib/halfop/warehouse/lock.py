@@ -23,8 +23,9 @@ from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 
 _RETRY_SECONDS = 0.2
+ASIDE = "_damaged"  # what repairs have taken out of the tables
 # A file that is there while a repair is under way: tables may lack rows then that no log misses.
-UNFINISHED = "_damaged/unfinished"
+UNFINISHED = f"{ASIDE}/unfinished"
 _THREADS: dict[str, Lock] = {}  # by the file of a lock
 
 
