@@ -394,7 +394,7 @@ def test_old_versions_hold_it_until_the_vacuum_that_is_named(decided: KernelWare
     before = decided.version("half_messages")
     summary, _ = erased(decided)
     assert summary.extra["old_files_until"] > r.instant(NOW)
-    assert "until the first `maintain` after" in summary.notes[0]
+    assert "until the first `maintain` after" in summary.notes[-1]
     assert offsets_at(decided, before) == {*range(7)}
     r.run(decided, RULES, LATER, layout="per_topic")
     at_once = dict.fromkeys(("verify", "files", "waits", "landed"), "0s")
