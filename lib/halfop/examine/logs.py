@@ -117,7 +117,7 @@ class TableLog:
         """Makes the log whole. A second call, after a kill in the middle, goes on."""
         of_log = list(self.on_disk.of_log())
         for damage in of_log:
-            if damage.path.endswith(".json"):
+            if Path(damage.path) == self._commit(damage.version or 0):
                 self._rewrite(damage.version or 0, [])
             else:
                 self.aside.move(Path(damage.path))
