@@ -23,6 +23,7 @@ from halfop.landing.again import again
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.schema import delta_table
 from model import reference as m
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -255,6 +256,33 @@ def test_a_commit_that_comes_while_a_log_is_repaired_stands(tmp_path: Path) -> N
         TableLog(folder, Meanwhile(tmp_path, "now"), bytes).repair()
     assert commits[2].read_text() == "of the gateway"
     assert sorted(commits[0].parent.iterdir()) == commits
+
+
+def test_a_table_with_in_commit_timestamps_is_written_again_after_a_repair(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
+    """Delta wants one in each commit, and that they rise: without it no writer could go on."""
+    folder = Path(warehouse.path("runs"))
+    warehouse.make("runs")
+    given = "('delta.enableInCommitTimestamps' = 'true')"
+    warehouse.spark.sql(f"ALTER TABLE {delta_table(str(folder))} SET TBLPROPERTIES {given}")
+    for run_id in range(2, 7):
+        warehouse.commit("runs", [{"run_id": run_id}])
+    commits = [folder / "_delta_log" / f"{version:020}.json" for version in range(12)]
+    commits[3].unlink()
+    commits[4].write_bytes(b"")
+    commits[6].write_bytes(b"")
+    log = TableLog(folder, Aside(tmp_path, "now"), bytes)
+    log.repair()
+    assert log.pad(9)
+    again = KernelWarehouse(warehouse.spark, warehouse.root)
+    again.commit("runs", [{"run_id": 10}])
+    again.connector.commit(str(folder), again.spec("runs"), again.read("runs").where("run_id = 2"), None)
+    assert sorted(row["run_id"] for row in again.rows("runs")) == [2, 2, 5, 10]
+    instants = [
+        json.loads(commit.read_text().splitlines()[0])["commitInfo"]["inCommitTimestamp"] for commit in commits[1:]
+    ]
+    assert instants == sorted(set(instants))
 
 
 def test_a_mark_that_a_power_cut_has_torn_stands_for_all_tables(

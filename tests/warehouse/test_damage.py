@@ -6,16 +6,19 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from halfop.examine.logs import Aside, TableLog
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.damage import DamagedTable, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.schema import delta_table
+from halfop.warehouse.session import session_settings
 from halfop.warehouse.upkeep import TableUpkeep
 from support import rows as r
 from support.json_lines import T0, half, lines, op
@@ -254,6 +257,52 @@ def test_all_damage_of_a_table_is_found(checkpointed: KernelWarehouse) -> None:
     cut_off(bad[3])
     found = [*zip((20, 1, 2, 7), map(str, bad), strict=True)]
     assert damage(checkpointed) == [*found, (3, str(lost[0])), (21, str(lost[1]))]
+
+
+@pytest.fixture(params=["json", "parquet"])
+def of_v2(copied: KernelWarehouse, request: pytest.FixtureRequest) -> KernelWarehouse:
+    """A table with a checkpoint of version 4, its newest: a top file, which names the files with the rest."""
+    path = copied.path(TABLE)
+    set_it = "SET TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"
+    copied.spark.sql(f"ALTER TABLE {delta_table(path)} {set_it}")
+    delta = copied.spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    with session_settings(copied.spark, {"spark.databricks.delta.checkpointV2.topLevelFileFormat": request.param}):
+        delta.forTable(copied.spark._jsparkSession, path).checkpoint()
+    assert [top_file(copied).suffix, len([*sidecars(copied)])] == [f".{request.param}", 1]
+    return another_s(copied)
+
+
+def top_file(warehouse: KernelWarehouse) -> Path:
+    return next(Path(warehouse.path(TABLE), "_delta_log").glob(f"{4:020}.checkpoint.*"))
+
+
+def sidecars(warehouse: KernelWarehouse) -> Iterator[Path]:
+    return Path(warehouse.path(TABLE), "_delta_log", "_sidecars").glob("*.parquet")
+
+
+def test_a_clean_up_up_to_a_checkpoint_in_several_files_is_no_damage(of_v2: KernelWarehouse) -> None:
+    lost = data_file(Path(of_v2.path(TABLE)), 2)
+    for version in range(4):
+        commit(Path(of_v2.path(TABLE)), version).unlink()
+    assert not damage(of_v2)
+    assert offsets(of_v2) == [0, 1, 2]
+    lost.unlink()
+    assert damage(of_v2) == [(4, str(lost))], "and its data files are looked at"
+
+
+@pytest.mark.parametrize(("of_top", "harm"), [(True, cut_off), (False, zeroed), (False, Path.unlink)])
+def test_a_damaged_checkpoint_in_several_files_is_put_aside(
+    of_v2: KernelWarehouse, tmp_path: Path, of_top: bool, harm: Callable[[Path], None]
+) -> None:
+    """The commits before it are there; that of its version stays as it is."""
+    top, same = top_file(of_v2), commit(Path(of_v2.path(TABLE)), 4)
+    whole = same.read_bytes()
+    harm(top if of_top else next(sidecars(of_v2)))
+    assert damage(of_v2) == [(4, str(top))]
+    log = TableLog(Path(of_v2.path(TABLE)), Aside(tmp_path, "now"), bytes)
+    log.repair()
+    assert (damage(of_v2), top.exists(), same.read_bytes()) == ([], False, whole)
+    assert offsets(another_s(of_v2)) == [0, 1, 2]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.frame.errors import HalfopError
+from halfop.frame.errors import HalfopError, LostRows
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import delta_table
@@ -88,6 +88,23 @@ def test_a_table_of_a_newer_protocol_is_read_by_spark(runs: KernelWarehouse) -> 
     runs.spark.sql(change.format(runs.path("runs")))
     assert runs.log.data_files(runs.path("runs"), None, None) is None
     assert found(runs) == before
+
+
+@pytest.mark.parametrize("feature", ["'delta.columnMapping.mode' = 'name'", "'delta.enableDeletionVectors' = 'true'"])
+def test_rows_that_a_restore_removed_are_missed_in_a_table_of_a_newer_protocol(
+    runs: KernelWarehouse, feature: str
+) -> None:
+    """Its files alone do not show whose rows are left."""
+    runs.commit("runs", [row(1)], Marker(APP, 1))
+    of_runs = delta_table(runs.path("runs"))
+    runs.spark.sql(f"ALTER TABLE {of_runs} SET TBLPROPERTIES ('delta.appendOnly' = 'false', {feature})")
+    before = runs.version("runs")
+    runs.commit("runs", [row(2)], Marker(APP, 2))
+    runs.refuse_lost("runs", 2)
+    runs.spark.sql(f"RESTORE TABLE {of_runs} TO VERSION AS OF {before}")
+    runs.refuse_lost("runs", 1)
+    with pytest.raises(LostRows, match="has lost what run 2 wrote"):
+        runs.refuse_lost("runs", 2)
 
 
 def test_a_table_that_forgets_what_was_written_is_refused(runs: KernelWarehouse) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, Key, key_of
+from halfop.erasure.places import places
 from halfop.erasure.plan import ErasurePlan, new_plan
 from halfop.erasure.rows import record, removals, rows_left, set_guards
 from halfop.erasure.selection import ToErase, WholeTransaction, frame_of_keys, named, transactions
@@ -33,7 +34,7 @@ from halfop.warehouse.lock import ASIDE, hold
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.session import session_settings
-from halfop.warehouse.upkeep import UPKEEP
+from halfop.warehouse.upkeep import UPKEEP, TableUpkeep
 from halfop.warehouse.where import equal
 
 log = logging.getLogger("halfop.erase")
@@ -123,6 +124,8 @@ def erase(warehouse: KernelWarehouse, made: ErasurePlan, settings: Settings) -> 
             keys = _whole(warehouse, made.keys, made.head.left_open, summary)
         if keys:
             done = _removed(warehouse, made.head.plan_id, keys, summary)
+        with summary.phase("remove"):
+            _purge(warehouse)
         summary.extra["erased"] = {each.table: each.rows for each in done}
         _say_what_stays(warehouse, made, settings.retention, summary)
     if not done:
@@ -170,6 +173,14 @@ def _removed(warehouse: KernelWarehouse, plan_id: str, keys: set[Key], summary: 
             log.info("%s: %d rows erased", each.table, each.rows)
             done.append(ErasedTable(each.table, each.rows))
         return done
+
+
+def _purge(warehouse: KernelWarehouse) -> None:
+    """Removes from live files the rows that a DELETE of the user's, with deletion vectors, has only hidden there."""
+    for name, _ in places(warehouse):
+        found = warehouse.log.snapshot(warehouse.path(name))
+        if found is not None and "deletionVectors" in found.features:
+            TableUpkeep(warehouse, name).purge()
 
 
 # ---- what stays elsewhere, and until when ----

@@ -13,6 +13,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ class TableLog:
         """Makes the log whole. A second call, after a kill in the middle, goes on."""
         of_log = list(self.on_disk.of_log())
         for damage in of_log:
-            if damage.path.endswith(".json"):
+            if Path(damage.path) == self._commit(damage.version or 0):
                 self._rewrite(damage.version or 0, [])
             else:
                 self.aside.move(Path(damage.path))
@@ -182,7 +183,7 @@ class TableLog:
         path = self._commit(version)
         is_there = path.exists()
         self.aside.copy(path)
-        said = [each for each in actions if "commitInfo" in each] or [_said(self._instant(version))]
+        said = [each for each in actions if "commitInfo" in each] or [self._said(version)]
         lines = [*said, *(each for each in actions if "commitInfo" not in each)]
         made = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         made.parent.mkdir(parents=True, exist_ok=True)
@@ -205,6 +206,24 @@ class TableLog:
         if not later or (on_disk.commits and on_disk.commits[0] <= first):
             for file in (file for files in later.values() for file in files):
                 self.aside.move(Path(file))
+
+    def _said(self, version: int) -> Action:
+        about = {"operation": OPERATION, "operationParameters": {}, "engineInfo": "halfop", "txnId": str(uuid.uuid4())}
+        return {"commitInfo": self._in_commit(version) | {"timestamp": self._instant(version)} | about}
+
+    def _in_commit(self, version: int) -> Action:
+        """The instant that Delta wants in each commit of a table with in-commit timestamps: it rises with the version.
+
+        Whether the table has them is seen in the nearest commit before it that can be read, or else after it.
+        """
+        commits = self.on_disk.commits
+        before, after = [at for at in commits if at < version], [at for at in commits if at > version]
+        for at in (*reversed(before), *after):
+            with suppress(ValueError, LookupError, TypeError):  # it is damaged, too
+                info = json.loads(self._commit(at).read_bytes().splitlines()[0])["commitInfo"]
+                known = info.get("inCommitTimestamp")
+                return {} if known is None else {"inCommitTimestamp": known + version - at}
+        return {}
 
     def _instant(self, version: int) -> int:
         """An instant between those of the commits beside it."""
@@ -232,11 +251,6 @@ def _link(made: Path, commit: Path) -> None:
         raise WarehouseBusy(f"{commit}: another process has just written; call examine --repair again") from error
     except OSError:  # a disk without hard links
         os.replace(made, commit)
-
-
-def _said(at: int) -> Action:
-    about = {"operation": OPERATION, "operationParameters": {}, "engineInfo": "halfop", "txnId": str(uuid.uuid4())}
-    return {"commitInfo": {"timestamp": at} | about}
 
 
 def _actions(path: Path) -> list[Action]:

@@ -14,16 +14,16 @@ from itertools import chain
 from typing import Protocol
 from urllib.parse import unquote, urlparse
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from halfop.frame.errors import HalfopError
+from halfop.warehouse.checkpoint_file import ADD, SIDECAR, named
 from halfop.warehouse.commit_file import NOTHING, Bad, Commit, Total, commit_of, total_of
-from halfop.warehouse.disk import NOT_PARQUET
 
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"\A(\d{20})\.json\Z")
-_CHECKPOINT = re.compile(r"\A(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]+)?\.parquet\Z")
+# N.checkpoint.parquet, one of several parts, or the top file of one in several files.
+_CHECKPOINT = re.compile(
+    r"\A(\d{20})\.checkpoint(?:(?:\.(\d{10})\.(\d{10}))?\.parquet|\.[0-9a-f-]{36}\.(?:parquet|json))\Z"
+)
 _CHECKSUM = re.compile(r"\A(\d{20})\.crc\Z")  # of a version; written after its commit
 _NONE = -1
 
@@ -210,18 +210,30 @@ class TableOnDisk:
 
     def _checkpoint_damage(self, version: int, path: str) -> Iterator[Damage]:
         try:
-            _footer(self.disk.read(path))
+            for name, size in self._named(path, SIDECAR).items():
+                self._refuse_bad_sidecar(self._sidecar(name), size)
         except (Bad, FileNotFoundError) as bad:
             yield Damage(self.path, version, path, str(bad))
+
+    def _refuse_bad_sidecar(self, path: str, size: int) -> None:
+        try:
+            if (what := _wrong_size(self.disk.size(path), size)) is not None:
+                raise Bad(what)
+            self._named(path, SIDECAR)
+        except Bad as bad:
+            raise Bad(f"needs {path}, which {bad}") from None
 
     def _in_checkpoint(self, version: int) -> Iterator[tuple[str, int]]:
         """The data files that a checkpoint names, with their sizes."""
         for path in self.checkpoints.get(version, ()):
-            content = pa.BufferReader(self.disk.read(path))
-            rows = pq.ParquetFile(content).read(columns=["add.path", "add.size"], use_threads=False)
-            for add in rows["add"].to_pylist():
-                if add is not None and add["path"] is not None:
-                    yield add["path"], add["size"]
+            for file in (path, *map(self._sidecar, self._named(path, SIDECAR))):
+                yield from self._named(file, ADD).items()
+
+    def _sidecar(self, name: str) -> str:
+        return f"{self.path}/{_LOG}/_sidecars/{unquote(name.rpartition('/')[2])}"
+
+    def _named(self, path: str, of: tuple[str, str]) -> dict[str, int]:
+        return named(path, self.disk.read(path), of)
 
 
 def _place(path: str) -> tuple[str, str]:
@@ -235,15 +247,6 @@ def _apply(live: dict[str, tuple[int, int]], commit: Commit, version: int) -> No
     for name in commit.removed:
         live.pop(name, None)
     live.update((name, (size, version)) for name, size in commit.added.items())
-
-
-def _footer(content: bytes) -> None:
-    if not content:
-        raise Bad("is empty")
-    try:
-        pq.ParquetFile(pa.BufferReader(content))
-    except NOT_PARQUET:
-        raise Bad("is no whole Parquet file") from None
 
 
 def _wrong_size(size: int | None, logged: int) -> str | None:

@@ -26,7 +26,7 @@ from halfop.warehouse.rows import FoundRows, Rows, frame_of
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.tables import NO_TABLE, AlreadyWrittenError, Marker, Warehouse, is_topic, no_rows, spec_of
-from halfop.warehouse.where import Where
+from halfop.warehouse.where import Where, equal
 
 _FEWEST_ROWS_A_TASK, _MOST_ROWS_A_TASK = 50_000, 1_000_000
 _MOST_BYTES_A_TASK = 256 << 20
@@ -87,7 +87,11 @@ class KernelWarehouse(Warehouse):
         return self.log.marker(self.path(name), app)
 
     def holds(self, name: str, run_id: int) -> bool:
-        return self.log.data_files(self.path(name), None, run_id) != []
+        files = self.log.data_files(self.path(name), None, run_id)
+        if files is None:
+            rows = self.connector.read_as_it_is(self.path(name))
+            return not rows.where(equal("run_id", run_id).column(self.schema(name))).isEmpty()
+        return files != []
 
     def first_removal(self, name: str, after: int, upto: int) -> int | None:
         return self.log.first_removal(self.path(name), after, upto)

@@ -35,6 +35,8 @@ UPKEEP = {
     "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     # Delta writes its last commit there: the caller's session does not get it.
     "spark.databricks.delta.lastCommitVersionInSession": "0",
+    # What is deleted leaves the files, also of a table that somebody has given deletion vectors.
+    **{f"spark.databricks.delta.{by}.deletionVectors.persistent": "false" for by in ("delete", "merge", "update")},
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),
     "spark.databricks.delta.optimize.maxFileSize": str(SMALL),
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(_LEAST_CLUSTER),
@@ -102,6 +104,10 @@ class TableUpkeep:
             struct = spec_of(self.name).struct
             empty = {n: F.lit(None).cast(struct[n].dataType) for n in cells}
             (rows.whenMatched().update(empty) if cells else rows.whenMatched().delete()).merge()
+
+    def purge(self) -> None:
+        """Writes files again without the rows that deletion vectors only hide, if it has such files."""
+        self._spark.sql(f"REORG TABLE {self._table} APPLY (PURGE)")
 
     @contextmanager
     def _unguarded(self, recorded: dict[str, str]) -> Iterator[None]:
