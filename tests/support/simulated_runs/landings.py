@@ -33,7 +33,7 @@ class Part:
 
     @property
     def at(self) -> int:
-        return self.steps[0].at
+        return max(step.at for step in self.steps)
 
     def rows(self, kind: str) -> list[Any]:
         """The rows of a kind: `halves`, `ops`, `finals` or `discards`."""

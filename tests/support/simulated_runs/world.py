@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -43,7 +44,7 @@ from support import rows as r
 from support.simulated.shortest import Step, drawn, played
 from support.simulated.shortest import fails as fails_in
 from support.simulated_runs.drivers import Driver
-from support.simulated_runs.landings import Landing, Part, commits_of, request_of
+from support.simulated_runs.landings import LANDED, Landing, Part, commits_of, request_of
 from support.simulated_runs.memory import Answer, Calls, MemoryWarehouse, Tables
 from support.simulated_runs.reference import (
     all_landed,
@@ -76,10 +77,10 @@ _OFTEN = (0.1, 1, 1, 3)  # of them in one seed
 _ALWAYS = {kind: WEIGHTS[kind] for kind in ("lands", "goes_on")}
 _CLOCKS: Sequence[Any] = (reconcile, finish, record, resume, maintain)
 _BY_FILES = 0.4  # of all worlds
-# How many calls a driver goes on, at most, and the verb before which it stops: most is decided around commits.
-_STRIDES = ((1, ""), (5, ""), (40, ""), *[(400, "commit"), (400, "")] * 3)
+# How many calls a driver goes on, at most, and the verb before which it stops: most is decided around commits and pins.
+_STRIDES = ((1, ""), (5, ""), (40, ""), (400, "version"), *[(400, "commit"), (400, "")] * 3)
 _CALLS_LATER = (1, 1, 2, 4, 8)
-_DRIVERS = 3  # that reconcile at the same time, at most
+_DRIVERS = 3
 STEPS = 60  # of a history
 
 
@@ -116,13 +117,20 @@ class _Calls(Calls):
     def enter(self, verb: str, name: str) -> None:
         assert self.driver is not None
         self.driver.waits(verb)
+        self._world.hears(self.driver, name)
         self._verb, self._name = verb, name
         if verb != "commit" and self._meets("disk_fails"):
             raise OSError(f"{name}: the disk has failed")
 
     def is_late(self, name: str) -> bool:
-        """Only a look for a version is late: what else a late listing would do is not promised."""
-        return self._verb == "version" and self._meets("listing_is_late")
+        """Only a look for a version is late, and one for what has landed only if that would go back.
+
+        What else a late listing would do is not promised.
+        """
+        landed, tables = name == PROGRESS or name in LANDED, self._world.tables
+        if self._verb != "version" or (landed and tables.newest(name) > highest_pin(tables, name)):
+            return False
+        return self._meets("listing_is_late")
 
     def commits(self, name: str) -> Answer:
         if self._meets("commit_refused"):
@@ -154,11 +162,12 @@ class World:
     """The tables, the drivers at work on them, and what is still to land."""
 
     def __init__(
-        self, sessions: Sessions, rules: m.Settings, parts: Sequence[Part], folder: Path | None, drivers: int
+        self, sessions: Sessions, rules: m.Settings, parts: Sequence[Part], folder: Path | None, random: Random
     ) -> None:
-        """In a `folder` the parts come as files. At most so many `drivers` reconcile at the same time."""
+        """In a `folder` the parts come as files. `random` draws how many drivers there are, and their habits."""
         self._sessions, self._random, self._rules, self._parts = sessions, Random(), rules, parts
-        self._folder, self._drivers = folder, drivers
+        self._folder, self._drivers = folder, random.randint(1, _DRIVERS)  # that reconcile at the same time, at most
+        self._parked, self._most = random.choice(_PARKED), random.choice(_MOST)
         given = r.settings(rules)
         self._settings = given.model_copy(update={"topics": given.topics.model_copy(update={"threads": 1})})
         self.tables = Tables()
@@ -209,6 +218,10 @@ class World:
         driver.kill()
         self._ends(driver)
 
+    def hears(self, driver: Driver, name: str) -> None:
+        """Called when a driver looks at a table: it knows of commits there whose own drivers do not yet."""
+        self.unheard = {each: of for each, of in self.unheard.items() if each is driver or of[0] != name}
+
     # ---- what happens ----
 
     def plays(self, step: Step) -> None:
@@ -220,8 +233,7 @@ class World:
             getattr(self, f"_{step.what}")()
 
     def _reconciles(self) -> None:
-        parked = self._random.choice((frozenset[str](), frozenset[str](), frozenset(("real_topics",)), _SINKS))
-        most = self._random.choice((None, None, 2, 5))
+        parked, most = self._random.choice(self._parked), self._random.choice(self._most)
         if self._is_at_work("reconcile") < self._drivers:
             self._starts("reconcile", partial(self._reconcile, parked, most))
 
@@ -277,12 +289,10 @@ class World:
         """An operator says of some messages how they end, or goes on with what he said before."""
         if self._folder is None or self._is_at_work("land", "resume", "end"):
             return
-        kind, half = self._random.choice(_ENDS), self._random.choice((0, 1))
+        kind, some = self._random.choice(_ENDS), self._random.choice(_SOME)
         goes_on = self._plan is not None and self._random.random() < 0.5
         selection = (
-            None
-            if goes_on
-            else Selection(kind, where=f"queue_offset % 2 = {half} AND queue_offset < {1 << 62}", min_age=timedelta(0))
+            None if goes_on else Selection(kind, where=f"{some} AND queue_offset < {1 << 62}", min_age=timedelta(0))
         )
         self._starts("end", partial(self._end, selection))
 
@@ -370,7 +380,7 @@ class World:
         for driver in list(self._at_work):
             self._kill(driver)
         jobs = [self._lands] * (len(self._parts) - self._landed) + [self._runs_alone] * 2
-        jobs += [self._answers, self._maintains, self._runs_alone]
+        jobs += [self._answers, self._answers, self._maintains, self._runs_alone]
         for starts in jobs:
             starts()
             for driver in list(self._at_work):
@@ -397,7 +407,12 @@ class World:
 
 
 _ENDS: Sequence[Kind] = (COMMIT, ROLLBACK)
+_SOME = ("queue_offset % 2 = 0", "queue_offset % 2 = 1", "queue_offset >= 0")
 _SINKS = frozenset(("real_topics", "check_requests", "rejected", "trans_check_max_time"))
+# Habits of a world's drivers: the sinks that a call parks, and the rows of a slice.
+_NONE, _ONE = frozenset[str](), frozenset(("real_topics",))
+_PARKED = ((_NONE,), (_NONE, _NONE, _ONE, _SINKS), (_NONE, _SINKS))
+_MOST: Sequence[Sequence[int | None]] = ((None,), (None, None, 2, 5), (2,))
 
 
 def _drawn(seed: int) -> tuple[m.Settings, list[Part]]:
@@ -406,7 +421,14 @@ def _drawn(seed: int) -> tuple[m.Settings, list[Part]]:
     strategy = histories(charter) if seed % 2 else copied_histories(charter)
     ships = [ship for ship in f.with_gateways(f.generated(strategy, 8, seed), seed) if _is_plain(ship)]
     landings = [[step for step in ship.history.steps if isinstance(step, Land)] for ship in ships]
-    return charter.settings, [Part(steps) for steps in zip(*landings, strict=True)]
+    return charter.settings, _staggered(landings, Random(seed))
+
+
+def _staggered(landings: Sequence[Sequence[Land]], random: Random) -> list[Part]:
+    """The landings of histories of which some begin, with their queues, when the others have landed for a while."""
+    later = [[None] * random.choice((0, 0, 1, 2)) + list(each) for each in landings]
+    steps = [[step for step in every if step is not None] for every in zip_longest(*later)]
+    return [Part(every) for every in steps if every]
 
 
 def _is_plain(ship: f.Ship) -> bool:
@@ -427,7 +449,7 @@ def begun(sessions: Sessions, seed: int) -> Iterator[World | None]:
         if random.random() < _BY_FILES:
             parts = [part.of_files for part in parts]
             folder = Path(entered.enter_context(tempfile.TemporaryDirectory(prefix="halfop-simulated-")))
-        world = World(sessions, rules, parts, folder, random.randint(1, _DRIVERS))
+        world = World(sessions, rules, parts, folder, random)
         for module in _CLOCKS:
             entered.enter_context(patch.object(module, "wall_clock", world.clock))
         entered.enter_context(patch.object(maintain, "_MANY_FILES", 2))
