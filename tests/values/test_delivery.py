@@ -285,8 +285,7 @@ def test_a_schema_is_inferred_from_as_many_bytes_as_fit(
     warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, most: int, seen: str
 ) -> None:
     """The newest bodies, and at least one: all of a topic's could be more than a driver takes."""
-    monkeypatch.setattr("halfop.upkeep.values._SAMPLE_BYTES", most, raising=False)
-    monkeypatch.setattr("halfop.upkeep.values._AT_ONCE", 2, raising=False)
+    monkeypatch.setattr("halfop.upkeep.values._SAMPLE_BYTES", most)
     for first, names in ((0, "ab"), (2, "cdef")):
         bodies = [b'{"%s": 1, "text": "%s"}' % (name.encode(), b"x" * 10) for name in names]
         halves = [half(first + n, "orders", body=body) for n, body in enumerate(bodies)]
