@@ -24,12 +24,13 @@ from halfop.submit import CommandLine, command_line  # noqa: E402
 from halfop.versions import versions  # noqa: E402
 
 STATE = HOME / ".halfop"
+CONF = HOME / "conf" / "spark-defaults.conf"
 NO_JOBS = ("lab", "setup", "exec", "pack")
 WITHOUT_SPARK = ("gateway", "init")
 
 
 def check(words: Sequence[str]) -> None:
-    call = command_line(words)
+    call = command_line(words, CONF)
     if call.asks_for_help or call.asks_for_version or call.is_about_spark:
         print("help" if call.asks_for_help else "version" if call.asks_for_version else "spark")
         return
@@ -52,7 +53,7 @@ def java_options(job: Sequence[str] = ()) -> str:
 
 
 def run(words: Sequence[str]) -> None:
-    call, environ = command_line(words), os.environ
+    call, environ = command_line(words, CONF), os.environ
     site = environ.pop("HALFOP_SITE", "")
     job = [str(HOME / "jobs" / f"{call.job}.py"), *call.options]
     if call.job in WITHOUT_SPARK or call.remote:
@@ -74,7 +75,7 @@ def run(words: Sequence[str]) -> None:
 
 def _options(call: CommandLine, site: str) -> list[str]:
     zips = [str(zip_lib.made(STATE / "lib")), call.value("--py-files", "spark.submit.pyFiles")]
-    found = [*call.submitted(Path(os.environ["HALFOP_JARS"]), HOME / "conf" / "spark-defaults.conf"), "--py-files"]
+    found = [*call.submitted(Path(os.environ["HALFOP_JARS"])), "--py-files"]
     found.append(",".join(filter(None, zips)))
     if site and not call.value("--properties-file"):
         found.append("--load-spark-defaults")  # the site's own count if ours say nothing

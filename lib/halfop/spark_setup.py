@@ -78,7 +78,7 @@ def _spark_home() -> str:
 
 
 def _submit_args(jars: Path, call: CommandLine) -> str:
-    return shlex.join([*call.submitted(jars, _CONF / "spark-defaults.conf"), "pyspark-shell"])
+    return shlex.join([*call.submitted(jars), "pyspark-shell"])
 
 
 def _environment() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from halfop.frame.errors import UsageError
 
+_OF_THE_WHEEL = Path(__file__).parent / "conf" / "spark-defaults.conf"  # Spark's settings
 FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
 VALUED = (
     "--conf -c --properties-file --master --deploy-mode --remote --name --class --proxy-user --jars --py-files --files "
@@ -22,16 +23,21 @@ VALUED = (
     "--num-executors --queue --principal --keytab"
 )
 _SERVER = re.compile(r"sc://(\[[^]]+\]|[^][/:;]+)(:\d{1,5})?(/.*)?")
+_OF_FILE = re.compile(r"^[ \t]*(spark\.[^\s=:]+)[ \t]*[ \t=:][ \t]*(\S.*?)[ \t\r]*$", re.MULTILINE)
 _HELP = ("--help", "-h")
 _ABOUT_SPARK = ("--kill", "--status")
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """`given` has the options with their values; a setting of Spark's that --conf gives stands under its own name."""
+    """`given` has the options with their values; a setting of Spark's stands under its own name, of --conf or `conf`.
+
+    `conf` is the file of Spark's settings where no other is named.
+    """
 
     spark: list[str]
     given: list[tuple[str, str]]
+    conf: Path = _OF_THE_WHEEL
     job: str = ""
     options: Sequence[str] = ()
     asks_for_help: bool = False
@@ -45,8 +51,7 @@ class CommandLine:
     @property
     def master(self) -> str:
         """Spark's master, as spark-submit finds it among its options."""
-        named = self.value("--master", "--remote") or self.value("spark.master") or self._of_file("spark.master")
-        return named or "local[*]"
+        return self.value("--master", "--remote") or self.value("spark.master") or "local[*]"
 
     @property
     def remote(self) -> str:
@@ -66,19 +71,12 @@ class CommandLine:
         """Returns whether the driver runs on this machine, started by this call."""
         return self.value("--deploy-mode", "spark.submit.deployMode") in ("", "client")
 
-    def _of_file(self, key: str) -> str:
-        text = ""
-        with suppress(OSError):  # Spark says so
-            text = Path(self.value("--properties-file") or os.devnull).read_text(encoding="utf-8", errors="replace")
-        found: list[str] = re.findall(rf"^\s*{re.escape(key)}\s*[\s=:]\s*(\S+)", text, re.MULTILINE)
-        return found[-1] if found else ""
-
-    def submitted(self, jars: Path, conf: Path) -> list[str]:
+    def submitted(self, jars: Path) -> list[str]:
         """Returns Spark's options with halfop's: of one that is given twice the last counts, so ours hold the user's.
 
         In local mode Delta is on the class path alone, which starts quickest; executors elsewhere must get it, too.
         """
-        own = [] if self.value("--properties-file") else ["--properties-file", str(conf)]
+        own = [] if self.value("--properties-file") else ["--properties-file", str(self.conf)]
         if not self.is_local:
             users = self.value("--jars", "spark.jars")
             own += ["--jars", ",".join([*map(str, sorted(jars.glob("*.jar"))), *filter(None, [users])])]
@@ -88,18 +86,24 @@ class CommandLine:
         return [*self.spark, *own]
 
 
-def command_line(words: Sequence[str]) -> CommandLine:
+def _of_file(path: Path) -> list[tuple[str, str]]:
+    with suppress(OSError):  # Spark says so
+        return _OF_FILE.findall(path.read_text(encoding="utf-8", errors="replace"))
+    return []
+
+
+def command_line(words: Sequence[str], conf: Path = _OF_THE_WHEEL) -> CommandLine:
     """Returns what a command line calls. Raises UsageError if spark-submit has no such option."""
     left, spark, given = list(words), list[str](), list[tuple[str, str]]()
     while left and left[0].startswith("-"):
         word = left.pop(0)
         name, equals, value = word.partition("=")
         if word in _HELP:
-            return CommandLine(spark, given, asks_for_help=True)
+            return CommandLine(spark, given, conf, asks_for_help=True)
         if word == "--version":
-            return CommandLine(spark, given, asks_for_version=True)
+            return CommandLine(spark, given, conf, asks_for_version=True)
         if name in _ABOUT_SPARK:
-            return CommandLine([*spark, word, *left], given, is_about_spark=True)
+            return CommandLine([*spark, word, *left], given, conf, is_about_spark=True)
         if word in FLAGS:
             spark.append(word)
             continue
@@ -111,4 +115,6 @@ def command_line(words: Sequence[str]) -> CommandLine:
         spark += [name, value]
         key, _, of_key = value.partition("=")
         given.append((key, of_key) if name in ("--conf", "-c") and key.startswith("spark.") else (name, value))
-    return CommandLine(spark, given, left[0] if left else "", left[1:])
+    named = [value for name, value in given if name == "--properties-file"]
+    given = [*_of_file(Path(named[-1]) if named else conf), *given]  # the last one counts
+    return CommandLine(spark, given, conf, left[0] if left else "", left[1:])

@@ -62,7 +62,7 @@ def test_executors_elsewhere_get_the_jars_besides_the_user_s_own(tmp_path: Path)
     (tmp_path / "a.jar").touch()
 
     def submitted(*words: str) -> list[str]:
-        return command_line(words).submitted(tmp_path, tmp_path / "conf")
+        return command_line(words, tmp_path / "conf").submitted(tmp_path)
 
     own, ours = ["--properties-file", f"{tmp_path}/conf"], ["--driver-class-path", f"{tmp_path}/*"]
     assert submitted() == [*own, *ours]
@@ -73,6 +73,29 @@ def test_executors_elsewhere_get_the_jars_besides_the_user_s_own(tmp_path: Path)
     )
     assert users[-4:] == ["--jars", f"{tmp_path}/a.jar,b.jar", "--driver-class-path", f"{tmp_path}/*:c.jar"]
     assert submitted("--master", "yarn", "--deploy-mode", "cluster")[-2:] == ["--jars", f"{tmp_path}/a.jar"]
+
+
+def test_the_file_of_settings_counts_as_options_do_and_they_win(tmp_path: Path) -> None:
+    conf = tmp_path / "spark-defaults.conf"
+    lines = (
+        "# spark.jars no.jar",
+        "spark.master=spark://h:7077",
+        "spark.jars: b.jar",
+        "spark.x",
+        " spark.y  of two words ",
+    )
+    conf.write_text("\n".join([*lines, "spark.driver.extraClassPath c d.jar"]))
+    call = command_line(["--driver-class-path", "e.jar", "reconcile"], conf)
+    assert (call.master, call.is_local, call.value("spark.x"), call.value("spark.y")) == (
+        lines[1][13:],
+        False,
+        "",
+        "of two words",
+    )
+    found = call.submitted(tmp_path)
+    assert found[-4:] == ["--jars", "b.jar", "--driver-class-path", f"{tmp_path}/*:e.jar"]
+    assert command_line(["reconcile"], conf).submitted(tmp_path)[-1] == f"{tmp_path}/*:c d.jar"
+    assert command_line(["--conf", "spark.master=local", "reconcile"], conf).is_local
 
 
 @pytest.fixture
