@@ -186,12 +186,20 @@ try_step() { # as step, but set-up goes on if it fails
 
 may_set_up() { mkdir -p "$state/tmp" 2>/dev/null && { : >>"$state/lock"; } 2>/dev/null; }
 
+refuse_user() {
+    if made runtime venv/runtime.lock && [ ! -x "$venv/bin/python" ]; then
+        refuse "user $1 may not run $(readlink "$venv/bin/python" || echo "$venv/bin/python"): its owner removes $venv and" \
+            "calls $home/spark-submit.sh setup with a Python on PATH that all may run, or you take a checkout of your own"
+    fi
+    refuse "$state must be set up first, and user $1 may not write there: its owner calls $home/spark-submit.sh setup," \
+        "or you take a checkout of your own"
+}
+
 setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is no reason to set up, except for `all`
     choose_spark
     find_java
     if ready "${1:-}" && { [ -z "${2:-}" ] || archived; }; then return; fi
-    may_set_up || refuse "$state must be set up first, and user $(id -un 2>/dev/null || id -u) may not write there:" \
-        "its owner calls $home/spark-submit.sh setup, or you take a checkout of your own"
+    may_set_up || refuse_user "$(id -un 2>/dev/null || id -u)"
     python=$(find_python) || exit 1
     (
         lock='import fcntl; fcntl.flock(9, fcntl.LOCK_EX'

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from halfop.follow import own
-from halfop.frame.metrics import Call, report
+from halfop.frame.metrics import Call, families, report
 from halfop.frame.summary import Summary
 from halfop.planning.digest import LATENCIES, Latency
 from halfop.settings.model import MetricsSettings
@@ -65,6 +65,13 @@ def test_it_asks_only_for_metrics_that_are_documented() -> None:
     asked = {name.removesuffix("_bucket") for _, query in QUERIES for name in re.findall(r"halfop_\w+", query)}
     assert {name for name in asked if f"`{name}`" not in page} == set()
     assert len(asked) > 15
+
+
+def test_what_stands_in_for_a_metric_is_left_by_a_cycle_without_a_run_too() -> None:
+    left = {family.name for family in families(Call("reconcile", 1.0, 0, Summary("reconcile")), ended=0)}
+    others = [name for _, query in QUERIES for name in re.findall(r"or 0 \* sum by \(name\) \((\w+)", query)]
+    assert others
+    assert left.issuperset(others)
 
 
 @contextmanager

@@ -141,6 +141,19 @@ def test_help(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "exit status" in out
 
 
+def test_the_command_is_right_where_it_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a folder").mkdir()
+    monkeypatch.chdir(tmp_path / "a folder")
+    monkeypatch.setenv("HALFOP_HOME", str(tmp_path / "a folder"))
+    assert on_message("explain", "b/0/1", Settings()) == "./spark-submit.sh explain b/0/1"
+    monkeypatch.chdir(tmp_path)
+    elsewhere = f"'{tmp_path}/a folder/spark-submit.sh' explain b/0/1"
+    assert on_message("explain", "b/0/1", Settings()) == elsewhere
+    monkeypatch.chdir(tmp_path / "a folder")
+    (tmp_path / "a folder").rmdir()
+    assert on_message("explain", "b/0/1", Settings()) == elsewhere
+
+
 def test_a_wheel_is_called_by_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert home.launcher() == "./spark-submit.sh"
     lock = tmp_path / "jars.lock"

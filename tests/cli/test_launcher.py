@@ -318,7 +318,8 @@ def test_a_job_writes_past_sparks_pipe_and_behind_what_its_caller_wrote(checkout
 def test_a_checkout_of_another_user_must_be_set_up_by_that_user(checkout: Checkout) -> None:
     (checkout.home / ".halfop/jars/4.2/jars.lock").unlink()
     give_to_another(checkout.home, 0o755)
-    (checkout.home / "spark-submit.sh").chmod(0o755)
+    for program in ("spark-submit.sh", ".halfop/venv/bin/python"):
+        (checkout.home / program).chmod(0o755)
     done = checkout.called("maintain", before=POWERLESS)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(
@@ -326,6 +327,16 @@ def test_a_checkout_of_another_user_must_be_set_up_by_that_user(checkout: Checko
         rf"{checkout.home}/spark-submit.sh setup, or you take a checkout of your own\n",
         done.stderr,
     )
+
+
+@needs_another_user
+def test_a_python_that_only_its_owner_may_run_is_named(checkout: Checkout) -> None:
+    give_to_another(checkout.home, 0o755)
+    (checkout.home / "spark-submit.sh").chmod(0o755)
+    done = checkout.called("maintain", before=POWERLESS)
+    assert (done.returncode, done.stdout) == (2, "")
+    python = checkout.home / ".halfop/venv/bin/python"
+    assert done.stderr.startswith(f"halfop: user root may not run {python}: its owner removes ")
 
 
 @needs_another_user

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shlex
 import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from halfop.frame.errors import UsageError
@@ -35,8 +37,14 @@ def sample(environ: Mapping[str, str]) -> Path | None:
 
 
 def launcher() -> str:
-    """Returns the command that users start jobs with."""
-    return "halfop" if JARS_LOCK.is_file() else "./spark-submit.sh"
+    """Returns the command that users start jobs with, wherever they are."""
+    if JARS_LOCK.is_file():
+        return "halfop"
+    home = checkout(os.environ)
+    with suppress(OSError):  # a working directory that is gone is no checkout
+        if home is None or Path.cwd().samefile(home):
+            return "./spark-submit.sh"
+    return shlex.quote(f"{home}/spark-submit.sh")
 
 
 def fetched_jars(lock: Path, spark: str, cache: Path) -> Path:
