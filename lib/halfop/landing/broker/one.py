@@ -27,7 +27,7 @@ from halfop.landing.broker.same_broker import (
     refuse_renamed,
     still_there,
 )
-from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, real_queues, unfinished, with_seen
+from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, left_out, real_queues, unfinished, with_seen
 from halfop.landing.identity import is_reused, refuse_landed_before
 from halfop.landing.op_outcomes import Reach, land_again
 from halfop.landing.progress import ProgressRow
@@ -136,6 +136,8 @@ class BrokerLanding:
             self._summary.notes.append(note)
         if (open_landing := unfinished(rows)) is not None:
             at, ranges = open_landing
+            if out := left_out(ranges, self._request.topics):  # first of all: what follows sees nothing of them
+                progress.move(self._warehouse, self._moved({FINAL: out}, None, at), self._asked_by)
             if self._is_master:  # a slave may lag
                 ranges = still_there(broker, ranges, self._lost, self._clock.latest())
             self._write(self._pulls(at), ranges, known_until=None)

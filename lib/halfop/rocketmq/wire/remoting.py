@@ -44,9 +44,9 @@ class Corrupt(RemotingError):
 
     transient = False
 
-    def __init__(self, address: str, problem: str) -> None:
+    def __init__(self, address: str, problem: str, hint: str = "; is it a RocketMQ name server or broker?") -> None:
         self.address, self.problem = address, problem
-        super().__init__(f"{address}: {problem}; is it a RocketMQ name server or broker?")
+        super().__init__(f"{address}: {problem}{hint}")
 
 
 class RefusedByBroker(RemotingError):
@@ -54,13 +54,14 @@ class RefusedByBroker(RemotingError):
 
     transient = False
 
-    def __init__(self, address: str, request: Header, code: int, remark: str) -> None:
+    def __init__(self, address: str, request: Header, code: int, remark: str, has_keys: bool = False) -> None:
         self.address, self.request, self.code, self.remark = address, request, code, remark
         fields = request.fields()
-        asked = ", ".join(f"{name} {fields[name]}" for name in ("topic", "queueId") if name in fields)
+        asked = ", ".join(f"{name} {fields[name]}" for name in ("topic", "queueId", "queueOffset") if name in fields)
         what = f"{request.code.name}{f' ({asked})' if asked else ''}"
         is_account = code == AnswerCode.NO_PERMISSION or "AclException" in remark  # 5.x, 4.x
-        hint = f"; may the account of {_ACCESS} do that, and is {_SECRET} its key?" if is_account else ""
+        keys = f"may the account of {_ACCESS} do that, and is {_SECRET} its key?"
+        hint = f"; {keys if has_keys else f'{_ACCESS} is not set, if the broker wants one'}" if is_account else ""
         super().__init__(f"{address} answered {what} with code {code}: {remark or 'no remark'}{hint}")
 
 
