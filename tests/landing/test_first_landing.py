@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing import progress
+from halfop.landing.again import again
 from halfop.landing.broker import messages
 from halfop.landing.broker import request as request_module
 from halfop.landing.broker.land import land_broker
@@ -187,6 +188,21 @@ def test_a_topic_that_the_broker_refuses_is_left_out_and_lands_once_it_gives_it(
     assert found == dict.fromkeys(range(4), "WAIT") | fates(*range(4, 8))
     assert landed(warehouse, store, refusing, topics=frozenset({"orders"})) == found
     assert landed(warehouse, store) == fates(*range(8)), "what was left out is pulled from its beginning"
+
+
+@pytest.mark.slow
+def test_a_range_that_lands_again_rolls_back_nothing_of_a_topic_that_was_left_out(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
+    """Its queues have landed before, but not as far as the ops."""
+    store = two_topics(tmp_path)
+    assert landed(warehouse, store) == fates(*range(10)) | {n: fates(n)[n] for n in range(10, 20)}
+    transactions(store, range(20, 24), w.BORN_MS, "others")
+    some: dict[str, Any] = {"topics": frozenset({"orders"})}
+    left_out = landed(warehouse, store, **some)
+    assert {left_out[n] for n in range(20, 24)} == {"WAIT"}
+    assert landed(warehouse, store, again=(again("broker-a/0/20-23"),)) == left_out
+    assert landed(warehouse, store) == fates(*range(24))
 
 
 @pytest.mark.slow

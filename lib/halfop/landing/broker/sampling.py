@@ -216,11 +216,11 @@ def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | 
     return at, ranges
 
 
-def left_out(planned: dict[str, list[QueueRange]], wanted: Collection[str] | None) -> list[QueueRange]:
-    """Takes out what is planned of real topics that are not wanted now; returns it as empty ranges."""
-    out = [each for each in planned[FINAL] if wanted is not None and each.topic not in wanted]
-    planned[FINAL] = [each for each in planned[FINAL] if each not in out]
-    return [each._replace(end=each.start) for each in out]
+def all_pulled(progress: Progress) -> set[RealQueue]:
+    """The real queues that the last landing of ops has pulled as well: one that it left out may lack final messages."""
+    ops = max((row.landed_at or 0 for (topic, _), row in progress.items() if topic in OP_TOPICS), default=0)
+    real = {queue: row for queue, row in progress.items() if queue[0] not in OWN and (row.landed_at or 0) >= ops}
+    return {queue for queue, row in real.items() if (row.next_offset or 0) >= (row.planned_offset or 0)}
 
 
 def real_queues(halves: DataFrame) -> dict[tuple[str, int], int]:
