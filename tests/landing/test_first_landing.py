@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing import progress
+from halfop.landing.again import again
 from halfop.landing.broker import messages
 from halfop.landing.broker import request as request_module
 from halfop.landing.broker.land import land_broker
@@ -58,9 +59,9 @@ def store(tmp_path: Path) -> w.Store:
     return store
 
 
-def landed(warehouse: KernelWarehouse, store: w.Store, **options: Any) -> dict[int, str]:
+def landed(warehouse: KernelWarehouse, store: w.Store, about: About = THERE, **options: Any) -> dict[int, str]:
     """The last decisions of runs about the half messages that have landed."""
-    with played(store, about=THERE) as address:
+    with played(store, about=about) as address:
         summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address, **options), LOG)
     assert summary.status == 0, summary
     assert reconcile(warehouse, Request(Settings(), r.instant(w.BORN_MS + 30_000))).status == 0
@@ -135,7 +136,8 @@ def test_only_some_real_topics(
 ) -> None:
     """Outcomes of a topic stay unknown as long as it is left out: a commit is no rollback."""
     monkeypatch.setattr(messages, "_FEW", few)
-    store, some = two_topics(tmp_path), {"topics": frozenset({"orders"})}
+    store = two_topics(tmp_path)
+    some: dict[str, Any] = {"topics": frozenset({"orders"})}
     for _ in range(2):
         found = landed(warehouse, store, **some)
         assert {found[n] for n in range(10)} == {"WAIT"}, "their ops have no outcome"
@@ -151,6 +153,73 @@ def test_only_some_real_topics(
     found = landed(warehouse, store, **some)
     assert {found[n] for n in range(28, 32)} == {"WAIT"}, "left out again"
     assert landed(warehouse, store) == fates(*range(36))
+
+
+def refusal(warehouse: KernelWarehouse, store: w.Store, about: About = THERE) -> str:
+    """Why it does not land; a second try says the same."""
+    said = []
+    for _ in range(2):
+        with played(store, about=about) as address:
+            summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address), LOG)
+            assert (summary.status, summary.extra["transient"]) == (3, False)
+            said.append(summary.extra["failed_brokers"]["broker-a"].replace(address, "broker"))
+    assert said[0] == said[1]
+    return said[0]
+
+
+PULL, MAX_OFFSET = 11, 30
+
+
+@pytest.mark.parametrize("code", [PULL, pytest.param(MAX_OFFSET, marks=pytest.mark.slow)])
+def test_a_topic_that_the_broker_refuses_is_left_out_and_lands_once_it_gives_it(
+    warehouse: KernelWarehouse, tmp_path: Path, code: int
+) -> None:
+    store = w.Store(tmp_path / "two")
+    store.extend(w.Record(topic, queue_id=3) for topic in ("secret", "orders"))  # so that all four queues are there
+    transactions(store, range(4), w.BORN_MS, "secret")
+    transactions(store, range(4, 8), w.BORN_MS)
+    refusing = THERE._replace(refuses={(code, "secret")})
+    said = refusal(warehouse, store, refusing)
+    assert said.startswith("broker: answered ")
+    assert f"(topic secret, queueId 0{', queueOffset 0' if code == PULL else ''}) with code 16" in said
+    assert "ROCKETMQ_ACCESS_KEY is not set" in said
+    assert "leave this topic out: --topics" in said
+    found = landed(warehouse, store, refusing, topics=frozenset({"orders"}))
+    assert found == dict.fromkeys(range(4), "WAIT") | fates(*range(4, 8))
+    assert landed(warehouse, store, refusing, topics=frozenset({"orders"})) == found
+    assert landed(warehouse, store) == fates(*range(8)), "what was left out is pulled from its beginning"
+
+
+@pytest.mark.slow
+def test_a_range_that_lands_again_rolls_back_nothing_of_a_topic_that_was_left_out(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
+    """Its queues have landed before, but not as far as the ops."""
+    store = two_topics(tmp_path)
+    assert landed(warehouse, store) == fates(*range(10)) | {n: fates(n)[n] for n in range(10, 20)}
+    transactions(store, range(20, 24), w.BORN_MS, "others")
+    some: dict[str, Any] = {"topics": frozenset({"orders"})}
+    left_out = landed(warehouse, store, **some)
+    assert {left_out[n] for n in range(20, 24)} == {"WAIT"}
+    assert landed(warehouse, store, again=(again("broker-a/0/20-23"),)) == left_out
+    assert landed(warehouse, store) == fates(*range(24))
+
+
+@pytest.mark.slow
+def test_a_message_that_has_rotted_at_its_broker_stops_no_other_topic(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
+    store = w.Store(tmp_path / "two")
+    store.append(w.Record("orders", queue_id=3))
+    place = store.append(_half(0, "rotten"))
+    store.append(w.final(0, place, topic="rotten", body_crc=1))
+    store.append(w.op("0,"))
+    transactions(store, range(4, 8), w.BORN_MS)
+    said = refusal(warehouse, store)
+    assert said.startswith("broker: queue 0 of rotten: offset 0 does not match its CRC\n")
+    assert "land store --skip-corrupt" in said
+    found = landed(warehouse, store, topics=frozenset({"orders"}))
+    assert found == {0: "WAIT"} | {n: "ROLLBACK" if n % 2 == 0 else "COMMIT" for n in range(1, 5)}
 
 
 def test_topics_that_are_no_real_topics() -> None:

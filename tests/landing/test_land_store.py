@@ -20,9 +20,12 @@ from halfop.landing.staged import BesideTables, OnClient
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.runs.reconcile import Request, reconcile
+from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG, progress_rows
 from pyspark.sql import DataFrame
+from support import rows as r
 from support.brokers import store_writer as w
 from support.brokers.stores import transactions
 
@@ -83,6 +86,24 @@ def test_a_store_lands_and_then_what_is_new(warehouse: KernelWarehouse, store: w
         None,
         None,
     )
+
+
+@pytest.mark.slow
+def test_what_a_consumer_got_again_commits_no_twin(warehouse: KernelWarehouse, store: w.Store) -> None:
+    """Of two sends of one Message object the first, at place 0, was rolled back; the copy of a retry names place 0."""
+    store.append(w.half(0))
+    store.append(w.final(0, store.append(w.half(0))))
+    store.append(w.final(0, 0, topic="%RETRY%g"))
+    store.append(w.op("1,"))
+    land(warehouse, store)
+    assert reconcile(warehouse, Request(Settings(), r.instant(w.BORN_MS + 1000))).status == 0
+    assert {row["queue_offset"]: row["decision"] for row in rows(warehouse, "decisions").collect()} == {
+        0: "WAIT",
+        1: "COMMIT",
+    }
+    store.append(w.op("0,"))
+    land(warehouse, store)
+    assert outcomes(warehouse) == {0: ["ROLLBACK"], 1: ["COMMIT"]}
 
 
 @pytest.mark.slow

@@ -135,6 +135,10 @@ def sent(host: str, topic: str, offset: int, later: int = 0, skew: int = 0) -> t
     )
 
 
+# When and where a broker stores a final message again for a consumer's retries, in the end for none, or for later.
+AGAIN = ((10, "SCHEDULE_TOPIC_XXXX"), (20, "%RETRY%g"), (30, "%RETRY%g_T"), (40, "%DLQ%g"), (50, "rmq_sys_wheel_timer"))
+
+
 @dataclass(frozen=True)
 class Case:
     """A broker's log, and what an audit finds there: (finding, half offset), and fates."""
@@ -195,6 +199,20 @@ CASES = [
         (half(5, 50, key="X"), final(1, 51), final(1, 52)),
         (("DELIVERED_TWICE", None),),
         ("OPEN", "HALF_NOT_LANDED"),
+    ),
+    Case(
+        "consumers got two messages again, one of them that of the log's beginning",
+        (
+            half(0, 0, key="A"),
+            final(0, 1, "A"),
+            op(0, 1.2),
+            half(1, 2, key="B"),
+            final(2, 3, "B"),
+            op(1, 3.2),
+            *(final(0, at, key, topic=topic) for at, topic in AGAIN for key in ("A", "B")),
+        ),
+        fates=("COMMITTED_AND_DELIVERED",) * 2,
+        log_from=0,
     ),
     # ---- conflicting ends
     Case(

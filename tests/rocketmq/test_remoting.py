@@ -273,10 +273,15 @@ def test_no_name_server_ends(closed_port: str) -> None:
         NameServers(f"{closed_port};{closed_port}", QUICK).brokers()
 
 
-@pytest.mark.parametrize("addresses", ["", ";", "localhost", "localhost:", ":9876", "localhost:x", "a:1;b"])
+NO_ADDRESSES = ["", ";", "localhost", "localhost:", ":9876", "localhost:x", "a:1;b", "localhost:99876", "localhost:0"]
+NO_ADDRESSES += ["a..b:9876", f"{'x' * 64}:9876", f"localhost:{'9' * 5000}"]  # idna and int() raise for these
+
+
+@pytest.mark.parametrize("addresses", NO_ADDRESSES)
 def test_what_is_no_address_is_refused(addresses: str) -> None:
-    with pytest.raises(UsageError, match="expected host:port"):
+    with pytest.raises(UsageError, match="expected host:port") as refused:
         NameServers(addresses, QUICK)
+    assert repr(addresses.rpartition(";")[2] or addresses) in str(refused.value)
 
 
 NO_BROKERS = [

@@ -14,7 +14,7 @@ from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store.layout import layout
 from halfop.rocketmq.store.stretch import read
 from support.brokers.store_reader import SMALL, filled, read_all
-from support.brokers.store_writer import BORN_MS, HALF, HALF_QUEUE, Store, half, patch
+from support.brokers.store_writer import BORN_MS, HALF, HALF_QUEUE, Record, Store, final, half, patch
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +144,19 @@ def test_a_final_whose_topic_was_changed(store: Store) -> None:
     in_log(88 + len(b"body 20") + 1, b"X")(store, place)
     found = read_all(store.root)
     assert (found.codes, found.faults[0].physical) == (["unit"], place)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", [4, 0xC])
+def test_prepared_and_rolled_back_records_of_a_real_queue_have_no_unit(tmp_path: Path, kind: int, size: int) -> None:
+    """Old push consumers send back so, and any client may set the flag: queue offset 0, among final messages."""
+    store = filled(tmp_path / "store", 0)
+    for n in range(12):
+        store.append(Record(properties={"UNIQ_KEY": f"{n:032X}"}, sys_flag=kind))
+        store.append(final(n, store.append(half(n)), queue_id=0))
+    found = read_all(store.root, size=size)
+    assert (found.faults, found.places("half")) == ([], store.places("half"))
+    assert found.places("final") == store.places("final")[1::2]
 
 
 def test_a_unit_more_than_records(store: Store) -> None:

@@ -36,7 +36,7 @@ from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 from halfop.wording import refuse_empty
 
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
-_RULES_VERSION = 4  # part of an audit's id: other rules are another audit
+_RULES_VERSION = 5  # part of an audit's id: other rules are another audit
 
 
 class Topics(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.finals import is_put_again
 from halfop.columns.keys import HALF_KEY, present, whole_number
 from halfop.rocketmq import names
 from halfop.rules.halves import carries_a_mark, is_resumed_copy, landed_check_times, landed_marks, may_have_escaped
@@ -81,7 +82,7 @@ def ops(rows: DataFrame) -> DataFrame:
 
 def finals(rows: DataFrame) -> DataFrame:
     """Returns the final messages; `half_place` is where in the log the half message was that was committed."""
-    return rows.select(
+    return rows.where(~is_put_again()).select(
         F.col("broker_name").alias("final_broker"),
         F.col("prepared_transaction_offset").alias("half_place"),
         present(F.col("uniq_key")).alias("final_key"),

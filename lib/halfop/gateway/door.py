@@ -37,7 +37,7 @@ class GatewayRequest:
 def listening_at(settings: Settings, request: GatewayRequest) -> tuple[str, int]:
     """Returns the host and the number at which it is to listen. Raises UsageError for what cannot be."""
     own = settings.gateway
-    host, number = endpoint(request.listen)
+    host, number = endpoint(request.listen, listening=True)
     refuse_open(host, own, request.insecure)
     if not is_legal(request.name):
         raise UsageError(f"--name {request.name}: expected letters, digits, %, |, _ and -, as a broker's name")
@@ -45,7 +45,7 @@ def listening_at(settings: Settings, request: GatewayRequest) -> tuple[str, int]
         raise UsageError("--namesrv needs the topics that the gateway is to serve: give --topics T,…")
     addresses = {"--listen": request.listen, "gateway.advertise": own.advertise, "gateway.metrics": own.metrics}
     for name, address in addresses.items():
-        if address and endpoint(address)[1] >= _NUMBERS:
+        if address and endpoint(address, listening=True)[1] >= _NUMBERS:
             raise UsageError(f"{name} {address}: expected a number below {_NUMBERS}")
     if own.file_size < (least := own.max_body + FRAME_ROOM):
         raise UsageError(f"gateway.file_size {own.file_size}: expected {least} or more, or a smaller gateway.max_body")

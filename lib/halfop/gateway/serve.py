@@ -156,7 +156,7 @@ class _Gateway:
         """The pages at their address, which are served later."""
         if self._own.metrics is None:
             return None
-        host, number = endpoint(self._own.metrics)
+        host, number = endpoint(self._own.metrics, listening=True)
         try:
             return await serve_pages(host, number, self._metrics, self._health)
         except OSError as error:

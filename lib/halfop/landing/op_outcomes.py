@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from halfop.columns.finals import is_put_again
 from halfop.columns.key_sets import look_up, packed
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.lives import Lives, owner
@@ -164,14 +165,14 @@ def with_outcomes(items: DataFrame, halves: DataFrame, finals: DataFrame, known:
 def _ends(halves: DataFrame, finals: DataFrame) -> DataFrame:
     """Half messages by their place in the log, with `final`: whether a final message names it. Both in one grouping.
 
-    The UNIQ_KEY must be the same: copies of final messages that a broker makes for a retry name place 0.
+    The UNIQ_KEY must be the same: a message that a broker has delayed comes to its real topic naming place 0.
     """
     seen = F.col("seen") if "seen" in halves.columns else F.lit(True)
     message = F.xxhash64("uniq_key").alias("message")
     place = [F.col("commit_log_offset").alias(_HALF_AT), message]
     of_halves = halves.select(*QUEUE, "queue_offset", *place, seen.alias("seen"), F.lit(False).alias("final"))
     at = [F.col("prepared_transaction_offset").alias(_HALF_AT), message]
-    of_finals = finals.select("broker_name", *at, F.lit(True).alias("final"))
+    of_finals = finals.where(~is_put_again()).select("broker_name", *at, F.lit(True).alias("final"))
     both = of_halves.unionByName(of_finals, allowMissingColumns=True)
     found = both.groupBy("broker_name", _HALF_AT, "message").agg(
         F.max("queue_id").alias("queue_id"),
@@ -261,7 +262,7 @@ class StretchOutcomes:
         finals = np.flatnonzero((at < len(places)) & (np.append(places, -1)[at] == prepared))
         named = at[finals]
         same = [self._longs(HALF, name)[named] == self._longs(FINAL, name)[finals] for name in _SAME_AS_HALF]
-        # copies of final messages that a broker makes for a retry name place 0
+        # at place 0 it may be a copy (`is_put_again`), which the join shows
         committed[named[np.logical_and.reduce(same) & (prepared[finals] > 0)]] = True
         if not self._gap and self._committed_later is not None:
             rolled_back[:-1] = ~np.isin(places, self._committed_later)

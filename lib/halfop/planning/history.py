@@ -8,6 +8,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from halfop.columns.finals import is_put_again
 from halfop.columns.keys import HALF_KEY, present
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.copies import Copies, LookedBack, arrived_late, copies, older, ops_before
@@ -136,7 +137,7 @@ def _finals(arrivals: Arrivals, late: bool, looked_back: LookedBack) -> DataFram
     if rows.isEmpty():
         return None
     key = present(F.col("uniq_key")).alias("uniq_key")
-    return rows.select("broker_name", F.col("prepared_transaction_offset").alias("pto"), key)
+    return rows.where(~is_put_again()).select("broker_name", F.col("prepared_transaction_offset").alias("pto"), key)
 
 
 @dataclass(frozen=True)

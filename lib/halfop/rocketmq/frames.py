@@ -44,7 +44,7 @@ _LANGUAGES = (
     "NODE_JS",
 )
 _JAVA, _OTHER = 0, "OTHER"
-_NEWEST = 493  # 5.3.3
+_NEWEST = 493  # 5.4.0
 _SHORTEST_BINARY = _BEGIN.size + 8
 _NO_FIELDS: dict[str, str] = {}
 

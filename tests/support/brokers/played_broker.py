@@ -63,13 +63,17 @@ class Queue:
 
 
 class About(NamedTuple):
-    """A broker's description of itself: clock (epoch ms), role, how far its check has come, name and settings."""
+    """A broker's description of itself: clock (epoch ms), role, how far its check has come, name and settings.
+
+    `refuses`: the codes of requests about topics that it answers by code 16.
+    """
 
     at: int = AT
     role: str = "ASYNC_MASTER"
     check_offset: int | None = None
     name: str = "broker-a"
     settings: str = ""
+    refuses: Collection[tuple[int, str]] = ()
 
     def answer(self, code: int) -> Mapping[str, Any]:
         if code == _CHECKED:
@@ -130,5 +134,7 @@ def _answer(asked: Frame, queues: Mapping[tuple[str, int], Queue], about: About)
             numbers[topic] = max(number + 1, numbers.get(topic, 1))
         table = {topic: {"readQueueNums": number} for topic, number in numbers.items()}
         return {"body": json.dumps({"topicConfigTable": table}).encode()}
+    if (asked.code, asked.fields["topic"]) in about.refuses:
+        return {"code": 16, "remark": f"no permission to access Topic:{asked.fields['topic']}"}
     queue = queues.get((asked.fields["topic"], int(asked.fields["queueId"])), Queue({}, 0, 0))
     return queue.answer(asked)

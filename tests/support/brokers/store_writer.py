@@ -124,7 +124,8 @@ class Store:
     def append(self, record: Record, dispatch: bool = True) -> int:
         """The record's physical offset."""
         queue = (str(record.topic), record.queue_id)
-        offset = self.next_offsets.get(queue, record.queue_offset)
+        counts = record.sys_flag & 0xC not in (4, 0xC)  # CommitLog: prepared and rollback are of no queue
+        offset = self.next_offsets.get(queue, record.queue_offset) if counts else 0
         record = replace(record, queue_offset=offset)
         size = len(record.at(0))
         left = self.file_size - (self.end - self.first) % self.file_size
@@ -134,9 +135,10 @@ class Store:
         physical = self.end
         self._write(physical, record.at(physical))
         self.end += size
-        self.next_offsets[queue] = offset + 1
         self.records.append((physical, record))
-        if dispatch and self.queues:
+        if counts:
+            self.next_offsets[queue] = offset + 1
+        if counts and dispatch and self.queues:
             self.unit(queue, offset, physical, size)
         return physical
 

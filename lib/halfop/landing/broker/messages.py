@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import in_one
 from halfop.columns.lives import Lives
+from halfop.landing.broker.refused import leaving_out
 from halfop.landing.fields import items
 from halfop.landing.lost import Range
 from halfop.landing.op_outcomes import Reach, StretchOutcomes, looked_up
@@ -189,10 +190,11 @@ class PulledFiles:
 def pull_share(share: PullShare, disk: Disk) -> PulledFiles:
     settings = replace(share.settings, credentials=Credentials.from_environment())
     pulling = _Pulling(share, disk)
-    with closing(Broker(share.address, settings)) as broker:
+    with closing(Broker(share.address, settings)) as broker, closing(pulling.out):
         for asked in share.queues:
-            for found in pull(broker, asked):
-                pulling.take(asked, found)
+            with leaving_out(share.kind):
+                for found in pull(broker, asked):
+                    pulling.take(asked, found)
     return pulling.done()
 
 
@@ -200,7 +202,7 @@ class _Pulling:
     def __init__(self, share: PullShare, disk: Disk) -> None:
         self._share, self._disk, self._pulled = share, disk, PulledFiles()
         kinds = {share.kind: share.searched, HEADS_OF.get(share.kind, UNSETTLED): ()}
-        self._out = PartWriter(disk, {kind: f"{share.folder}/{kind}" for kind in kinds}, kinds)
+        self.out = PartWriter(disk, {kind: f"{share.folder}/{kind}" for kind in kinds}, kinds)
 
     def take(self, asked: QueueRange, found: Chunk | Hole) -> None:
         if isinstance(found, Hole):
@@ -217,16 +219,16 @@ class _Pulling:
         if kind == OP:
             self._write_items(batch)
             return
-        self._out.write(kind, in_form(batch, form))
+        self.out.write(kind, in_form(batch, form))
         if kind in HEADS_OF:
-            self._out.write(HEADS_OF[kind], HEADS[kind](records))
+            self.out.write(HEADS_OF[kind], HEADS[kind](records))
         if kind == HALF:
             for queue, at in _real_queues(batch):
                 self._pulled.real_queues[queue] = min(at, self._pulled.real_queues.get(queue, at))
 
     def _write_items(self, ops: pa.RecordBatch) -> None:
         for rows in self._with_outcomes(ops):
-            write_items(self._out, rows, self._share.form)
+            write_items(self.out, rows, self._share.form)
 
     def _with_outcomes(self, ops: pa.RecordBatch) -> list[pa.RecordBatch]:
         ends = self._share.ends or Ends({}, False)
@@ -248,7 +250,7 @@ class _Pulling:
         return in_one(pa.Table.from_batches(found, _HEAD))
 
     def done(self) -> PulledFiles:
-        self._pulled.files = self._out.close()
+        self._pulled.files = self.out.close()
         return self._pulled
 
 

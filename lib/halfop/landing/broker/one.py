@@ -21,13 +21,14 @@ from halfop.landing.broker.request import BrokerRequest, begin_of
 from halfop.landing.broker.same_broker import (
     BrokerThere,
     check_rows,
+    left_out,
     ranges_again,
     record_holes,
     refuse_rebuilt,
     refuse_renamed,
     still_there,
 )
-from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, real_queues, unfinished, with_seen
+from halfop.landing.broker.sampling import Progress, Sampling, Wanted, all_pulled, real_queues, unfinished, with_seen
 from halfop.landing.identity import is_reused, refuse_landed_before
 from halfop.landing.op_outcomes import Reach, land_again
 from halfop.landing.progress import ProgressRow
@@ -136,6 +137,8 @@ class BrokerLanding:
             self._summary.notes.append(note)
         if (open_landing := unfinished(rows)) is not None:
             at, ranges = open_landing
+            if out := left_out(ranges, self._request.topics):  # first of all: what follows sees nothing of them
+                progress.move(self._warehouse, self._moved({FINAL: out}, None, at), self._asked_by)
             if self._is_master:  # a slave may lag
                 ranges = still_there(broker, ranges, self._lost, self._clock.latest())
             self._write(self._pulls(at), ranges, known_until=None)
@@ -208,8 +211,7 @@ class BrokerLanding:
 
     def _land_again(self, broker: Broker, rows: Progress) -> None:
         """Lands the ranges of --again. How far queues have landed stays as it is; one that has not landed begins."""
-        lives, begun = self.lives, {key for key, row in rows.items() if row.next_offset is not None}
-        self._pulled_queues = {queue for queue in begun if queue[0] not in OWN}
+        lives, self._pulled_queues = self.lives, all_pulled(rows)
         for name, wanted in by_life(self._request.again, lives).items():
             self.lives = lives.upto(name)
             ranges = ranges_again(broker, wanted, self._lost, self._at)

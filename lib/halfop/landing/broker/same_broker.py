@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from halfop.columns.lives import Lives
 from halfop.frame.errors import InputRefused
@@ -91,6 +91,13 @@ def ranges_again(broker: Broker, wanted: Iterable[Again], known: lost.Ranges, at
                 ranges[kind_of(asked.topic)].append(asked)
                 _find(known, asked)
     return ranges
+
+
+def left_out(planned: Ranges, wanted: Collection[str] | None) -> list[QueueRange]:
+    """Takes out what is planned of real topics that are not wanted now; returns it as empty ranges."""
+    out = [each for each in planned[FINAL] if wanted is not None and each.topic not in wanted]
+    planned[FINAL] = [each for each in planned[FINAL] if each not in out]
+    return [each._replace(end=each.start) for each in out]
 
 
 def still_there(broker: Broker, planned: Ranges, known: lost.Ranges, until: int) -> Ranges:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.again import kind_of
+from halfop.landing.broker.refused import leaving_out
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.landing.rewind import HINT
@@ -125,7 +126,8 @@ class Sampling:
     def _add_real(self, found: QueueSample, queues: Mapping[RealQueue, int | None]) -> set[RealQueue]:
         """Adds those of the real queues that are there and sound, and returns them."""
         there = {queue: at for queue, at in sorted(queues.items()) if self._is_there(queue)}
-        self._add(found, FINAL, {queue: None if at is None else Since(at) for queue, at in there.items()})
+        with leaving_out(FINAL):
+            self._add(found, FINAL, {queue: None if at is None else Since(at) for queue, at in there.items()})
         return there.keys() & {each[:2] for each in found.ranges[FINAL]}
 
     def add_halves(self, found: QueueSample) -> list[QueueRange]:
@@ -212,6 +214,13 @@ def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | 
         asked = QueueRange(row.topic, row.queue_id, row.next_offset or 0, row.planned_offset or 0)
         ranges[kind_of(row.topic)].append(asked)
     return at, ranges
+
+
+def all_pulled(progress: Progress) -> set[RealQueue]:
+    """The real queues that the last landing of ops has pulled as well: one that it left out may lack final messages."""
+    ops = max((row.landed_at or 0 for (topic, _), row in progress.items() if topic in OP_TOPICS), default=0)
+    real = {queue: row for queue, row in progress.items() if queue[0] not in OWN and (row.landed_at or 0) >= ops}
+    return {queue for queue, row in real.items() if (row.next_offset or 0) >= (row.planned_offset or 0)}
 
 
 def real_queues(halves: DataFrame) -> dict[tuple[str, int], int]:

@@ -10,7 +10,14 @@ import pyarrow as pa
 
 from halfop.rocketmq.batches import BATCH, Build, by_queue, kinds_of, numbered, wrong_times
 from halfop.rocketmq.buffers import Longs, Mask
-from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS
+from halfop.rocketmq.names import (
+    DISCARD_TOPIC,
+    HALF_TOPICS,
+    OP_TOPICS,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_TYPE_MASK,
+)
 from halfop.rocketmq.record import Chain, Records
 from halfop.rocketmq.store.commitlog import Fault, StoreFile, closes, windows
 from halfop.rocketmq.store.consumequeue import NOTHING, ConsumeQueue, ConsumeQueues, next_sound, present
@@ -144,6 +151,8 @@ def _newest(store_ms: Longs) -> int | None:
 
 
 _READ_WHOLE = (*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC)
+# CommitLog gives records of these types queue offset 0, and no unit; half messages and ops are of neither.
+_NOT_DISPATCHED = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 _QUEUE = "queue"
 _AHEAD = "unit"
 
@@ -154,7 +163,7 @@ Queued = tuple[str, int, Longs]  # topic, queue and rows of a queue's records am
 class CrossCheck:
     """Checks pieces of the log, one after the other, from physical offset `start` on.
 
-    A unit names each record below `dispatched`, unless its topic was deleted.
+    A unit names each record below `dispatched`, unless its topic was deleted, or it is of a type that gets none.
     """
 
     def __init__(self, queues: ConsumeQueues, start: int, dispatched: int) -> None:
@@ -168,7 +177,11 @@ class CrossCheck:
             return
         offsets, places = records.longs("queue_offset"), records.longs("physical_offset")
         piece, lost = _PieceCheck(records, offsets, places, self._at), list[int]()
-        queued = list(by_queue(records, topics, wanted))
+        dispatched = ~np.isin(records.head["sys_flag"] & TRANSACTION_TYPE_MASK, _NOT_DISPATCHED)
+        queued = [
+            (topic, queue_id, rows if topic in _READ_WHOLE else rows[dispatched[rows]])
+            for topic, queue_id, rows in by_queue(records, topics, wanted)
+        ]
         for topic, queue_id, rows in queued:
             queue = self._queues.get(topic, queue_id)
             wrong, absent = piece.against_units(queue, rows)

@@ -279,6 +279,7 @@ def checked(address: str, asked: QueueRange, pulled: Chunk, kind: str) -> Record
     if not in_order or not np.all(records.longs("queue_id") == asked.queue):
         raise Corrupt(address, f"{where}: the messages are not those that were asked for")
     mine = records.select(kinds_of(records, topics)[kind])
-    if np.any(mine.wrong_body_crc()) or np.any(mine.wrong_property_crc()):
-        raise Corrupt(address, f"{where}: a message does not match its CRC")
+    if len(rotten := mine.select(mine.wrong_body_crc() | mine.wrong_property_crc())):
+        at = f"queue {asked.queue} of {asked.topic}: offset {rotten.longs('queue_offset')[0]}"
+        raise Corrupt(address, f"{at} does not match its CRC", hint="")
     return mine

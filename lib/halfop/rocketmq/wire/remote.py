@@ -94,7 +94,9 @@ class Remote:
         return answer
 
     def refusal(self, request: Header, answer: Frame) -> RefusedByBroker:
-        return RefusedByBroker(self.address, request, answer.code, answer.remark)
+        return RefusedByBroker(
+            self.address, request, answer.code, answer.remark, self._settings.credentials is not None
+        )
 
     def header(self, kind: type[H], answer: Frame) -> H:
         """Returns an answer's header. Raises Corrupt."""

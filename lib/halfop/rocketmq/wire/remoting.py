@@ -17,7 +17,7 @@ from halfop.rocketmq.requests import Header
 
 _ACCESS, _SECRET, _TOKEN = "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"
 _MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB by default
-VERSION = 392  # 4.9.0: from 4.9.4 on servers may write standard JSON, and clients sign `_UNIQUE_KEY_QUERY`, too
+VERSION = 392  # 4.9.0-SNAPSHOT: from 4.9.4 on servers may write standard JSON, clients sign `_UNIQUE_KEY_QUERY`, too
 _AT_ONCE = 1 << 18  # bytes; a pull's answer has no more
 
 
@@ -44,9 +44,9 @@ class Corrupt(RemotingError):
 
     transient = False
 
-    def __init__(self, address: str, problem: str) -> None:
+    def __init__(self, address: str, problem: str, hint: str = "; is it a RocketMQ name server or broker?") -> None:
         self.address, self.problem = address, problem
-        super().__init__(f"{address}: {problem}; is it a RocketMQ name server or broker?")
+        super().__init__(f"{address}: {problem}{hint}")
 
 
 class RefusedByBroker(RemotingError):
@@ -54,13 +54,14 @@ class RefusedByBroker(RemotingError):
 
     transient = False
 
-    def __init__(self, address: str, request: Header, code: int, remark: str) -> None:
+    def __init__(self, address: str, request: Header, code: int, remark: str, has_keys: bool = False) -> None:
         self.address, self.request, self.code, self.remark = address, request, code, remark
         fields = request.fields()
-        asked = ", ".join(f"{name} {fields[name]}" for name in ("topic", "queueId") if name in fields)
+        asked = ", ".join(f"{name} {fields[name]}" for name in ("topic", "queueId", "queueOffset") if name in fields)
         what = f"{request.code.name}{f' ({asked})' if asked else ''}"
         is_account = code == AnswerCode.NO_PERMISSION or "AclException" in remark  # 5.x, 4.x
-        hint = f"; may the account of {_ACCESS} do that, and is {_SECRET} its key?" if is_account else ""
+        keys = f"may the account of {_ACCESS} do that, and is {_SECRET} its key?"
+        hint = f"; {keys if has_keys else f'{_ACCESS} is not set, if the broker wants one'}" if is_account else ""
         super().__init__(f"{address} answered {what} with code {code}: {remark or 'no remark'}{hint}")
 
 
@@ -122,11 +123,22 @@ class RemotingSettings:
     tls: Tls | None = None
 
 
-def endpoint(address: str) -> tuple[str, int]:
+def endpoint(address: str, listening: bool = False) -> tuple[str, int]:
+    """The host and the port. Raises UsageError for an address that none can connect to, or listen at."""
     host, _, port = address.strip().rpartition(":")
-    if not host or not port.isdecimal():
-        raise UsageError(f"{address!r} is no address; expected host:port")
+    is_port = port.isdecimal() and len(port) <= 5 and (listening or 0 < int(port) < 1 << 16)
+    if not host or not is_port or not _is_encodable(host):
+        raise UsageError(f"{address!r} is no address; expected host:port, with a port from 1 to 65535")
     return host.strip("[]"), int(port)
+
+
+def _is_encodable(host: str) -> bool:
+    """Returns whether a name can be looked up: Python encodes it before, with an error of its own."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 class Connection:
