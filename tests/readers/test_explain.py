@@ -335,10 +335,12 @@ def test_a_uniq_key_is_known_after_its_half_row_was_trimmed(new_warehouse: Calla
     r.run(made, model.Settings(), NOW)
     with session_settings(made.spark, UPKEEP):
         TableUpkeep(made, "half_messages").delete("true", {TRIMMED_BEFORE: "2026-01-01 00:00:00.0"})
-    (life,), _ = find(made, "k0")
+    r.land(made, [half(1, uniq_key="k0")], [], NOW + 1)
+    life, twin = find(made, "k0")[0]
     assert (life.keys, life.last and life.last["decision"]) == ([Key(*QUEUE, 0)], "COMMIT")
     with pytest.raises(InputRefused, match="nothing is known of k1"):
         find(made, "k1")
+    assert (twin.keys, twin.last) == ([Key(*QUEUE, 1)], None), "a twin whose half row is there hides none"
 
 
 # ---- words ----

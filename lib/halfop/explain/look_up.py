@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -46,11 +47,11 @@ def find(warehouse: Warehouse, wanted: str) -> tuple[list[MessageLife], bool]:
     found = look_up(warehouse, {key}) if key else []
     if found:
         return found, False
-    half_messages = warehouse.read("half_messages", where=equal("uniq_key", wanted))
-    rows = half_messages.select(HALF_KEY).distinct().limit(MOST + 1).collect()
-    if not rows and (trimmed_before(warehouse, None) is not None or erasures(warehouse) is not None):
-        decided = warehouse.read("decisions", where=equal("uniq_key", wanted))
-        rows = decided.select(HALF_KEY).distinct().limit(MOST + 1).collect()
+    tables = ["half_messages"]
+    if trimmed_before(warehouse, None) is not None or erasures(warehouse) is not None:
+        tables.append("decisions")
+    named = [warehouse.read(name, where=equal("uniq_key", wanted)).select(HALF_KEY) for name in tables]
+    rows = reduce(DataFrame.unionByName, named).distinct().limit(MOST + 1).collect()
     if not rows:
         raise _unknown(warehouse, wanted)
     return look_up(warehouse, {key_of(row) for row in rows[:MOST]}), len(rows) > MOST
