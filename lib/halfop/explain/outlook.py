@@ -23,6 +23,7 @@ from halfop.sql.views import as_name, views_of
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import value
+from halfop.warehouse.upkeep import trimmed_before
 
 _FORGOTTEN, _TOO_OFTEN, _EXPIRED, _ASKED = (
     f"line {reason.line.number}"
@@ -211,7 +212,11 @@ def _committed(warehouse: Warehouse, settings: Settings, last: Row) -> Outlook:
     half = named_copy(last) or key_of(last)
     key = f"broker_name = {value(half.broker_name)} AND half_queue_id = {half.queue_id}"
     where = f"{key} AND half_queue_offset = {half.queue_offset} AND run_id = {run_id}"
-    place = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
+    later = _whether_written(warehouse, run_id, table, closed)
+    trimmed = None if later else trimmed_before(warehouse, None, table, "" if per_topic else last["real_topic"])
+    if run is not None and trimmed is not None and run.now_micros < trimmed:
+        return Outlook("COMMITTED", ["committed; retention.topics has removed its row since"])
+    place = f"committed: in {warehouse.path(table)}{later}"
     name = as_name(views_of(index).get(last["real_topic"], table) if per_topic else table)
     return Outlook("COMMITTED", [place, w.select(name, f"WHERE {where}", settings)])
 
