@@ -275,6 +275,16 @@ def test_a_run_that_has_decided_counts_as_in_all_sections(
     }
 
 
+def test_a_backlog_is_not_done_while_slices_are_to_come(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(warehouse, [half(n) for n in range(6)], ops("COMMIT", *range(6)), NOW, {QUEUE: NOW})
+    with dying(monkeypatch, reconcile, "_next_slice", False), pytest.raises(Killed):
+        reconcile.reconcile(warehouse, reconcile.Request(settings(RULES), instant(NOW), max_rows=2))
+    html = render(read_figures(warehouse, 200), Settings(), AT)
+    said = " ".join(Tags(html).said)
+    assert re.search(r"Last run\s+1, slice 1 of 3\s", said), said[:3000]
+    assert "Run 1 is slice 1 of 3 of a backlog. The next reconcile does the others." in said
+
+
 def test_runs_share_columns() -> None:
     runs = [RunFigures(n, AT, AT, AT, {}) for n in range(7, 457)]
     columns = Figures(first=7, last=456, runs=runs).columns
