@@ -18,12 +18,13 @@ from halfop.rules.questions import SENT
 from halfop.rules.reasons import Reason, allowed, words
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
+from halfop.runs.standing import written_discards
 from halfop.settings.model import Settings
 from halfop.sql.views import as_name, views_of
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
-from halfop.wording import value
 from halfop.warehouse.upkeep import trimmed_before
+from halfop.wording import value
 
 _FORGOTTEN, _TOO_OFTEN, _EXPIRED, _ASKED = (
     f"line {reason.line.number}"
@@ -229,13 +230,8 @@ def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool
 
 
 def _ended(warehouse: Warehouse, settings: Settings, life: MessageLife, last: Row) -> Outlook:
-    key = str(key_of(last))
-    if last["decision"] == "DISCARD" and _resume_waits(life):
-        return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
     if last["decision"] == "DISCARD":
-        text = "discarded: table trans_check_max_time has the whole message; this makes it open again:"
-        resumed_by = w.on_message("resume", key, settings, "--key")
-        return Outlook("DISCARDED", [text, resumed_by, *_forgotten(warehouse, life, last)])
+        return _discarded(warehouse, settings, life, last)
     if last["decision"] == "ROLLBACK":
         return Outlook("ROLLED_BACK", ["rolled back: nothing was delivered"])
     if last["decision"] == "REJECT":
@@ -244,6 +240,18 @@ def _ended(warehouse: Warehouse, settings: Settings, life: MessageLife, last: Ro
         by = superseded_by(last)
         return Outlook("SUPERSEDED", [f"the copy at offset {by and life.place(by)} stands for it"])
     return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
+
+
+def _discarded(warehouse: Warehouse, settings: Settings, life: MessageLife, last: Row) -> Outlook:
+    if _resume_waits(life):
+        return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
+    if last["run_upto"] > written_discards(warehouse):
+        written = "once table trans_check_max_time has it; reconcile without --park-sink writes it"
+        lines = [f"discarded: it can be resumed or ended {written}"]
+    else:
+        text = "discarded: table trans_check_max_time has the whole message; this makes it open again:"
+        lines = [text, w.on_message("resume", str(key_of(last)), settings, "--key")]
+    return Outlook("DISCARDED", [*lines, *_forgotten(warehouse, life, last)])
 
 
 def _forgotten(warehouse: Warehouse, life: MessageLife, last: Row) -> list[str]:
