@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.copies import grouped, linked
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key, key_of, millis
-from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock
+from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock, is_op
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import duration, exact
 from halfop.planning.run import Clock, Run, clocks
@@ -210,14 +210,7 @@ def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
 def _is_about(reject: Row, life: MessageLife) -> bool:
     if reject["kind"] != "OP":
         return key_of(reject) in life.keys
-    return any(_is_op(reject, op) for op in life.ops)
-
-
-def _is_op(reject: Row, op: Row) -> bool:
-    """Returns whether a reject is about this item of an op message, which may name many half messages."""
-    place = (*(op[c] for c in QUEUE), op["op_offset"], op["item"])
-    same_item = tuple(reject[c] for c in (*QUEUE, "queue_offset", "item")) == place
-    return same_item and reject["half_offset"] in (None, op["queue_offset"])
+    return any(is_op(reject, op) for op in life.ops)
 
 
 def _finals(warehouse: Warehouse, life: MessageLife) -> Rows:

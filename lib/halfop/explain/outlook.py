@@ -42,7 +42,7 @@ class Outlook(NamedTuple):
 def outlook(warehouse: Warehouse, settings: Settings, life: MessageLife) -> Outlook:
     """Returns the state of a message after the last run, by that run's settings."""
     last = life.last
-    if last is None:
+    if last is None or last["decision"] == "EARLY_OP":
         return _undecided(life)
     if last["decision"] in ("CHECK", "WAIT"):
         return _open(warehouse, life, last)
@@ -61,9 +61,18 @@ def _erased(life: MessageLife, last: Row) -> Outlook:
 def _undecided(life: MessageLife) -> Outlook:
     if life.halves:
         return Outlook("LANDED", ["it has landed, and no run has seen it yet: the next reconcile decides about it"])
-    if life.rejects:
+    if life.rejects and not life.unused_ops:
         return Outlook("REJECTED", ["its half message has not landed, and the op or resume that names it was rejected"])
+    if life.decisions:
+        return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
     return Outlook("UNKNOWN", ["its half message has not landed; the ops that name it wait for it"])
+
+
+def _unused(life: MessageLife) -> str:
+    """What the next run does with ops that have landed since the last one; whether one is valid, only a run knows."""
+    outcomes = ", ".join(sorted({op["outcome"] for op in life.unused_ops}))
+    text = "has landed since: the next reconcile ends the message by it, or rejects it"
+    return f"an op ({outcomes}) {text}" if outcomes else ""
 
 
 # ---- open ----
@@ -102,7 +111,9 @@ def _open(warehouse: Warehouse, life: MessageLife, last: Row) -> Outlook:
     settings = _settings_of(warehouse, run, life.half, last, known)
     clock = queue_clock(known, life.keys[-1], run.now)
     now = None if clock is None else round(clock.timestamp() * 1000)
-    if run.asks_at(last["broker_name"]):
+    if unused := _unused(life):
+        lines.append(f"next: {unused}")
+    elif run.asks_at(last["broker_name"]):
         lines += _next(life.half, last, settings, run, now)
     else:
         lines += _watched(life.half, last, run, settings.forgotten, now)
@@ -236,13 +247,16 @@ def _ended(warehouse: Warehouse, settings: Settings, life: MessageLife, last: Ro
         return Outlook("ROLLED_BACK", ["rolled back: nothing was delivered"])
     if last["decision"] == "REJECT":
         return Outlook("REJECTED", _rejected(life, last))
-    if last["decision"] == "SUPERSEDED":
-        by = superseded_by(last)
-        return Outlook("SUPERSEDED", [f"the copy at offset {by and life.place(by)} stands for it"])
-    return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
+    by = superseded_by(last)
+    return Outlook("SUPERSEDED", [f"the copy at offset {by and life.place(by)} stands for it"])
 
 
 def _discarded(warehouse: Warehouse, settings: Settings, life: MessageLife, last: Row) -> Outlook:
+    if unused := _unused(life):
+        return Outlook("DISCARDED", [f"discarded; {unused}"])
+    if life.has_got_its_group:
+        text = "discarded; a row with its producer group has landed since: the next reconcile decides about that"
+        return Outlook("DISCARDED", [text])
     if _resume_waits(life):
         return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
     if last["run_upto"] > written_discards(warehouse):
