@@ -25,8 +25,8 @@ NOW = datetime.fromtimestamp(T0 / 1000, timezone.utc) + timedelta(minutes=5)
 
 
 @pytest.fixture(scope="module")
-def wh(theirs: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> halfop.Halfop:
-    """A run that commits, asks and waits, and a second one that lets all three end."""
+def opened(theirs: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[halfop.Halfop, SchemaBase]:
+    """A run that commits, asks and waits; and the ages of what it left open."""
     tmp_path = tmp_path_factory.mktemp("plots")
     wh = halfop.open(theirs, tmp_path / "warehouse")
     late = T0 + 299_000
@@ -34,6 +34,14 @@ def wh(theirs: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> halfop
     ops = lines(tmp_path / "o.jsonl", op(1, "1", store_timestamp=T0 + 2_000))
     wh.land_files(half=[lines(tmp_path / "h.jsonl", *halves)], op=[ops], known_until=NOW)
     wh.reconcile(now=NOW)
+    with as_before(theirs):
+        return wh, wh.plot.open_by_age()
+
+
+@pytest.fixture(scope="module")
+def wh(opened: tuple[halfop.Halfop, SchemaBase], tmp_path_factory: pytest.TempPathFactory) -> halfop.Halfop:
+    """The same after a second run, which lets all three end."""
+    wh, tmp_path = opened[0], tmp_path_factory.mktemp("later")
     later = lines(tmp_path / "p.jsonl", op(2, "2,3", store_timestamp=T0 + 310_000))
     wh.land_files(op=[later], known_until=NOW + timedelta(minutes=1))
     wh.reconcile(now=NOW + timedelta(minutes=1))
@@ -68,13 +76,18 @@ def test_what_runs_decided(wh: halfop.Halfop) -> None:
     assert finding(last) == "2 messages have ended, 0 are open"
 
 
-def test_what_was_open_is_counted_by_age_in_spark(wh: halfop.Halfop) -> None:
-    with as_before(wh.spark):
-        chart = wh.plot.open_by_age()
+def test_what_is_open_is_counted_by_age_in_spark(opened: tuple[halfop.Halfop, SchemaBase]) -> None:
+    chart = opened[1]
     found = {row["decision"]: (row["age"], row["below"], row["messages"]) for row in rows(chart)}
     assert found == {"CHECK": (300, 320, 1), "WAIT": (0, 20, 1)}
     assert finding(chart) == "Of 2 open messages 1 are due for a question, the oldest 300 s old"
     assert "after run 1" in drawn(chart)["title"]["subtitle"]
+
+
+def test_what_an_earlier_run_left_open_is_open_no_more(wh: halfop.Halfop) -> None:
+    with as_before(wh.spark):
+        title = drawn(wh.plot.open_by_age())["title"]
+    assert (title["text"], title["subtitle"]) == ("Nothing is open", "after run 2")
 
 
 def test_the_time_that_ends_took(wh: halfop.Halfop) -> None:
@@ -101,7 +114,7 @@ def test_a_warehouse_where_nothing_is_open_or_has_ended(theirs: SparkSession, tm
     charts = wh.plot.decided_by_run(), wh.plot.open_by_age(), wh.plot.time_to_end(), wh.plot.life("b/0/1")
     assert [finding(chart) for chart in charts] == [
         "0 messages have ended, 0 are open",
-        "No message was ever open",
+        "Nothing is open",
         "No op has ended anything yet",
         "No run has decided yet",
     ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from halfop.frame import commands as w
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused
 from halfop.planning.run import Clock
-from halfop.settings.model import Settings
+from halfop.settings.model import RetentionSettings, Settings
+from halfop.upkeep.maintain import maintain
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import Warehouse
@@ -335,10 +337,26 @@ def test_a_uniq_key_is_known_after_its_half_row_was_trimmed(new_warehouse: Calla
     r.run(made, model.Settings(), NOW)
     with session_settings(made.spark, UPKEEP):
         TableUpkeep(made, "half_messages").delete("true", {TRIMMED_BEFORE: "2026-01-01 00:00:00.0"})
-    (life,), _ = find(made, "k0")
+    r.land(made, [half(1, uniq_key="k0")], [], NOW + 1)
+    life, twin = find(made, "k0")[0]
     assert (life.keys, life.last and life.last["decision"]) == ([Key(*QUEUE, 0)], "COMMIT")
+    assert (twin.keys, twin.last) == ([Key(*QUEUE, 1)], None), "a twin whose half row is there hides none"
     with pytest.raises(InputRefused, match="nothing is known of k1"):
         find(made, "k1")
+
+
+@pytest.mark.parametrize("layout", ["per_topic", "single"])
+def test_a_row_that_retention_has_removed_is_not_looked_for(
+    warehouse_of_one: KernelWarehouse, layout: r.Layout
+) -> None:
+    made, today = warehouse_of_one, round(time.time() * 1000)
+    for offset, at in ((1, NOW), (2, today)):
+        r.land(made, [half(offset)], ops("COMMIT", offset), at)
+        r.run(made, model.Settings(), at, layout=layout)
+    maintain(made, Settings(retention=RetentionSettings(topics={"T": timedelta(days=1)})))
+    removed, there = (outlook(made, Settings(), life) for life in look_up(made, {Key(*QUEUE, n) for n in (1, 2)}))
+    assert removed.lines == ["committed; retention.topics has removed its row since"]
+    assert there.lines[0].startswith("committed: in ")
 
 
 # ---- words ----

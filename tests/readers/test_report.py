@@ -21,16 +21,19 @@ from halfop.report.figures import Figures, RunFigures, read_figures
 from halfop.report.queries import LONGEST
 from halfop.report.report import open_messages, render
 from halfop.rules.reasons import Reason, plain
+from halfop.runs import finish, reconcile
 from halfop.runs.record import last_run
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from support import lived as t
+from support.dying import Killed, dying
 from support.entry_points import job_of
-from support.messages import NOW, QUEUE, half
+from support.messages import NOW, QUEUE, RULES, half, one_of_each, ops
 from support.pages import AT, Tags, everything
-from support.rows import instant, land
+from support.rows import instant, land, settings
 
 LONE = "\ud800"  # half a character; no setting takes it
 
@@ -254,6 +257,32 @@ def test_a_run_that_opens_meanwhile_is_left_to_the_next_report(
     third = replace(found[0], run_id=3), True
     monkeypatch.setattr("halfop.report.figures.last_run", lambda warehouse: third)
     assert [run.run_id for run in read_figures(t.lived(spark), 200).runs] == [1, 2, 3]
+
+
+def test_a_run_that_has_decided_counts_as_in_all_sections(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its topics and discards are listed, though it has not closed."""
+    one_of_each(warehouse)
+    with dying(monkeypatch, finish, "write_closed", False), pytest.raises(Killed):
+        reconcile.reconcile(warehouse, reconcile.Request(settings(RULES), instant(NOW)))
+    found = read_figures(warehouse, 200)
+    assert (found.closed, sum(row["n"] for row in found["topics"])) == (False, 3)
+    assert {name: found.total(name) for name in ("COMMIT", "ROLLBACK", "DISCARD")} == {
+        "COMMIT": 3,
+        "ROLLBACK": 1,
+        "DISCARD": 1,
+    }
+
+
+def test_a_backlog_is_not_done_while_slices_are_to_come(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    land(warehouse, [half(n) for n in range(6)], ops("COMMIT", *range(6)), NOW, {QUEUE: NOW})
+    with dying(monkeypatch, reconcile, "_next_slice", False), pytest.raises(Killed):
+        reconcile.reconcile(warehouse, reconcile.Request(settings(RULES), instant(NOW), max_rows=2))
+    html = render(read_figures(warehouse, 200), Settings(), AT)
+    said = " ".join(Tags(html).said)
+    assert re.search(r"Last run\s+1, slice 1 of 3\s", said), said[:3000]
+    assert "Run 1 is slice 1 of 3 of a backlog. The next reconcile does the others." in said
 
 
 def test_runs_share_columns() -> None:

@@ -70,7 +70,14 @@ def everything(name: str, number: int = 3, runs: int = 2) -> Figures:
     made[-1] = made[-1]._replace(closed=None)
     key = {"broker_name": name, "queue_id": 0, "queue_offset": number, "uniq_key": name}
     about = {**key, "producer_group": name, "real_topic": name, "reason": name, "check_times": 3}
-    about |= {"born_timestamp": 2**62, "decided_at": NOW, "age": number, "decision": "CHECK", "resumed": None}
+    about |= {
+        "born_timestamp": 2**62,
+        "decided_at": NOW,
+        "age": number,
+        "decision": "CHECK",
+        "resumed": None,
+        "written": True,
+    }
     reject = {
         **key,
         "kind": "OP",
@@ -96,7 +103,7 @@ def everything(name: str, number: int = 3, runs: int = 2) -> Figures:
         "asked": [{"decision": "COMMIT", "reason": "CHECK", "n": number}],
         "discard_reasons": [{"reason": name, "n": number}],
         "hanging": [about, {**about, "producer_group": None, "reason": None, "born_timestamp": None}],
-        "discards": [about, {**about, "resumed": True}],
+        "discards": [about, {**about, "resumed": True}, {**about, "written": False}],
         "reject_reasons": [{"kind": "OP", "reason": name, "n": number}, {"kind": "OP", "reason": "CONFLICT", "n": 1}],
         "rejects": [reject, {**reject, "reason": "CONFLICT"}],
     }

@@ -10,13 +10,17 @@ import pytest
 from halfop.columns.keys import Key
 from halfop.ending.apply import Resume, resume_at_brokers
 from halfop.ending.owner import Masters
+from halfop.ending.selection import Selection, plan
+from halfop.explain.explain import explain
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.report.figures import read_figures
+from halfop.report.report import render
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request as Run
 from halfop.runs.reconcile import reconcile
+from halfop.settings.model import Settings
 from halfop.upkeep.resume import ResumeSelection, resume
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
@@ -71,6 +75,32 @@ def test_what_its_broker_has_resumed_is_left_alone(warehouse: KernelWarehouse, e
     assert run(warehouse, LATER).decisions.keys() == {"COMMIT" if ended else "CHECK"}
     assert resumed(warehouse, THREE).extra == {"resumed": 0, "left_alone": {"SUPERSEDED": 1}}
     assert read_figures(warehouse, 10)["discards"] == []
+
+
+def test_what_a_parked_sink_owes_is_resumed_and_ended_once_it_is_written(warehouse: KernelWarehouse) -> None:
+    """Each reader names the way, and none shows a command that would be refused."""
+    r.land(warehouse, [half(3, check_times="1", store=NOW - 3_600_000)], [], NOW, KNOWN)
+    parked = frozenset({"trans_check_max_time"})
+    reconcile(warehouse, Run(r.settings(RULES), r.instant(NOW), allow_future=True, parked=parked))
+    way = "reconcile without --park-sink writes it"
+    with pytest.raises(InputRefused, match=f"no discarded message b/0/3\n.*{way}"):
+        resumed(warehouse, THREE)
+    with pytest.raises(InputRefused, match=f"no open or discarded message b/0/3\n.*{way}"):
+        plan(warehouse, Selection("COMMIT", [THREE]))
+    by_condition = (
+        resume(warehouse, ResumeSelection(where="true"))[0],
+        plan(warehouse, Selection("COMMIT", where="true"))[0],
+    )
+    assert [way in "".join(summary.notes) for summary in by_condition] == [True, True]
+    told = explain(warehouse, Settings(), str(THREE)).text
+    assert (way in told, "resume --key" in told) == (True, False)
+    found = read_figures(warehouse, 10)
+    assert ([row["written"] for row in found["discards"]], found["hanging"]) == ([False], [])
+    assert way.removesuffix(" it") in render(found, Settings(), r.instant(NOW))
+    run(warehouse, NOW)
+    assert "resume --key" in explain(warehouse, Settings(), str(THREE)).text
+    assert len(read_figures(warehouse, 10)["hanging"]) == 1
+    assert resumed(warehouse, THREE).extra == {"resumed": 1, "left_alone": {}}
 
 
 def test_what_nobody_can_be_asked_about_is_discarded_again(warehouse: KernelWarehouse) -> None:

@@ -43,16 +43,15 @@ def by_run(warehouse: Warehouse, runs: int) -> Drawn:
 
 
 def open_by_age(warehouse: Warehouse) -> Drawn:
-    """Draws the ages of the messages that were open after the last run which left any."""
+    """Draws the ages of the messages that the last run left open."""
     refuse_empty(warehouse)
-    still_open = warehouse.read("decisions", where=any_of([equal("decision", each) for each in _OPEN]))
-    run_id = still_open.agg(F.max("run_id")).collect()[0][0]
-    if run_id is None:
-        return shown(chart([]).mark_bar(), "No message was ever open", "after any run")
+    run_id = warehouse.marker("decisions", PLAN_APP)
     left = any_of([all_of(equal("run_id", run_id), equal("decision", each)) for each in _OPEN])
     rows = warehouse.read("decisions", where=left).withColumn("age", _seconds("decided_at"))
     about = [F.min("age"), F.max("age"), F.count("*"), F.date_format(F.max("decided_at"), "HH:mm:ss")]
     youngest, oldest, messages, at = rows.agg(*about).collect()[0]
+    if not messages:
+        return shown(chart([]).mark_bar(), "Nothing is open", f"after run {run_id}" if run_id > 0 else "no run yet")
     step = _step(((oldest or 0) - (youngest or 0)) / _MOST_BARS)
     age = (F.floor(F.col("age") / step) * step).alias("age")
     found = rows.where("age IS NOT NULL").groupBy(age, "decision").agg(F.count("*").alias("messages")).collect()

@@ -20,7 +20,7 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.identity import refuse_landed_before
 from halfop.planning.run import sources
-from halfop.runs.record import last_run
+from halfop.runs.record import last_run, still_to_do
 from halfop.runs.standing import COLUMNS, Standing, standing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import GATEWAY, progress_rows
@@ -65,6 +65,7 @@ def plan(warehouse: KernelWarehouse, selection: Selection) -> tuple[Summary, End
         )
     refuse_landed_before(warehouse, set(rows["broker_name"].to_pylist()))
     summary.extra |= {"planned": len(rows), "left_out": left_out}
+    summary.notes += [] if rows or left_out else still_to_do(warehouse)
     return summary, EndingPlan(new_head(found.version, str(selection)), rows)
 
 
@@ -89,7 +90,7 @@ def _asked(warehouse: KernelWarehouse, found: Standing, selection: Selection) ->
             warehouse.path("decisions"),
             None,
             f"no open or discarded message {', '.join(map(str, unknown[:_SHOWN]))}",
-            "nothing was planned; `explain KEY` shows what became of a message",
+            "; ".join(["nothing was planned", *still_to_do(warehouse), "`explain KEY` shows what became of a message"]),
         )
     return rows.select("stands_at.*").distinct()
 

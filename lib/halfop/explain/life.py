@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pyspark.sql import Row
 
-from halfop.columns.keys import Key, key_of
+from halfop.columns.keys import QUEUE, Key, key_of
 from halfop.landing.table_rows import RESOLVE
 from halfop.rules.reasons import Reason
 
 Rows = list[Row]
 # of a half row, as decisions carry it: a corrected row differs in some of these
 CONTENT = ("commit_log_offset", "uniq_key", "producer_group", "real_topic", "real_queue_id")
+_BUT_ITS_GROUP = ({*CONTENT} - {"producer_group"}) | {"store_timestamp"}
 _BY_BROKER = (Reason.BROKER_DISCARDED.name, Reason.LOST_BY_BROKER.name)
 
 
@@ -60,6 +62,22 @@ class MessageLife:
         """Returns whether another row has landed since its half message was rejected."""
         return self.last is not None and self.half is not None and not _is_about(self.last, self.half)
 
+    @property
+    def has_got_its_group(self) -> bool:
+        """Returns whether it has landed with a producer group since a decision on a row that lacks one."""
+        last, half = self.last, self.half
+        if last is None or half is None or last["producer_group"]:
+            return False
+        rows = [row for row in self.halves if row["producer_group"] and key_of(row) == key_of(last)]
+        return any(_agree(row, half, _BUT_ITS_GROUP) for row in rows)
+
+    @property
+    def unused_ops(self) -> Rows:
+        """Ops with an outcome that no run has rejected: unless the message has ended, they wait for the next one."""
+        rejects = [row for row in self.rejects if row["kind"] == "OP"]
+        sound = [op for op in self.ops if op["outcome"] in ("COMMIT", "ROLLBACK")]
+        return [op for op in sound if not any(is_op(reject, op) for reject in rejects)]
+
     def is_ours(self, op_offset: int | None) -> bool:
         """Returns whether `end` or `resolve` wrote the op message of that offset, for a broker that lands by files."""
         return any(row["op_offset"] == op_offset and row["source"] == RESOLVE for row in self.ops)
@@ -80,7 +98,18 @@ class MessageLife:
 
 def _is_about(decision: Row, half: Row) -> bool:
     """Returns whether a decision was made about a half row with this content."""
-    return all((half[name] or None) == (decision[name] or None) for name in CONTENT)
+    return _agree(decision, half, CONTENT)
+
+
+def _agree(one: Row, other: Row, columns: Iterable[str]) -> bool:
+    return all((one[name] or None) == (other[name] or None) for name in columns)
+
+
+def is_op(reject: Row, op: Row) -> bool:
+    """Returns whether a reject is about this item of an op message, which may name many half messages."""
+    place = (*(op[c] for c in QUEUE), op["op_offset"], op["item"])
+    same_item = tuple(reject[c] for c in (*QUEUE, "queue_offset", "item")) == place
+    return same_item and reject["half_offset"] in (None, op["queue_offset"])
 
 
 def _stored(half: Row) -> tuple[int, int]:

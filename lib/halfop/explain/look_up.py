@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.columns.copies import grouped, linked
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key, key_of, millis
-from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock
+from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock, is_op
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import duration, exact
 from halfop.planning.run import Clock, Run, clocks
@@ -46,11 +47,11 @@ def find(warehouse: Warehouse, wanted: str) -> tuple[list[MessageLife], bool]:
     found = look_up(warehouse, {key}) if key else []
     if found:
         return found, False
-    half_messages = warehouse.read("half_messages", where=equal("uniq_key", wanted))
-    rows = half_messages.select(HALF_KEY).distinct().limit(MOST + 1).collect()
-    if not rows and (trimmed_before(warehouse, None) is not None or erasures(warehouse) is not None):
-        decided = warehouse.read("decisions", where=equal("uniq_key", wanted))
-        rows = decided.select(HALF_KEY).distinct().limit(MOST + 1).collect()
+    tables = ["half_messages"]
+    if trimmed_before(warehouse, None) is not None or erasures(warehouse) is not None:
+        tables.append("decisions")
+    named = [warehouse.read(name, where=equal("uniq_key", wanted)).select(HALF_KEY) for name in tables]
+    rows = reduce(DataFrame.unionByName, named).distinct().limit(MOST + 1).collect()
     if not rows:
         raise _unknown(warehouse, wanted)
     return look_up(warehouse, {key_of(row) for row in rows[:MOST]}), len(rows) > MOST
@@ -209,14 +210,7 @@ def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
 def _is_about(reject: Row, life: MessageLife) -> bool:
     if reject["kind"] != "OP":
         return key_of(reject) in life.keys
-    return any(_is_op(reject, op) for op in life.ops)
-
-
-def _is_op(reject: Row, op: Row) -> bool:
-    """Returns whether a reject is about this item of an op message, which may name many half messages."""
-    place = (*(op[c] for c in QUEUE), op["op_offset"], op["item"])
-    same_item = tuple(reject[c] for c in (*QUEUE, "queue_offset", "item")) == place
-    return same_item and reject["half_offset"] in (None, op["queue_offset"])
+    return any(is_op(reject, op) for op in life.ops)
 
 
 def _finals(warehouse: Warehouse, life: MessageLife) -> Rows:

@@ -18,10 +18,12 @@ from halfop.rules.questions import SENT
 from halfop.rules.reasons import Reason, allowed, words
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
+from halfop.runs.standing import written_discards
 from halfop.settings.model import Settings
 from halfop.sql.views import as_name, views_of
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.upkeep import trimmed_before
 from halfop.wording import value
 
 _FORGOTTEN, _TOO_OFTEN, _EXPIRED, _ASKED = (
@@ -40,7 +42,7 @@ class Outlook(NamedTuple):
 def outlook(warehouse: Warehouse, settings: Settings, life: MessageLife) -> Outlook:
     """Returns the state of a message after the last run, by that run's settings."""
     last = life.last
-    if last is None:
+    if last is None or last["decision"] == "EARLY_OP":
         return _undecided(life)
     if last["decision"] in ("CHECK", "WAIT"):
         return _open(warehouse, life, last)
@@ -59,9 +61,18 @@ def _erased(life: MessageLife, last: Row) -> Outlook:
 def _undecided(life: MessageLife) -> Outlook:
     if life.halves:
         return Outlook("LANDED", ["it has landed, and no run has seen it yet: the next reconcile decides about it"])
-    if life.rejects:
+    if life.rejects and not life.unused_ops:
         return Outlook("REJECTED", ["its half message has not landed, and the op or resume that names it was rejected"])
+    if life.decisions:
+        return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
     return Outlook("UNKNOWN", ["its half message has not landed; the ops that name it wait for it"])
+
+
+def _unused(life: MessageLife) -> str:
+    """What the next run does with ops that have landed since the last one; whether one is valid, only a run knows."""
+    outcomes = ", ".join(sorted({op["outcome"] for op in life.unused_ops}))
+    text = "has landed since: the next reconcile ends the message by it, or rejects it"
+    return f"an op ({outcomes}) {text}" if outcomes else ""
 
 
 # ---- open ----
@@ -100,7 +111,9 @@ def _open(warehouse: Warehouse, life: MessageLife, last: Row) -> Outlook:
     settings = _settings_of(warehouse, run, life.half, last, known)
     clock = queue_clock(known, life.keys[-1], run.now)
     now = None if clock is None else round(clock.timestamp() * 1000)
-    if run.asks_at(last["broker_name"]):
+    if unused := _unused(life):
+        lines.append(f"next: {unused}")
+    elif run.asks_at(last["broker_name"]):
         lines += _next(life.half, last, settings, run, now)
     else:
         lines += _watched(life.half, last, run, settings.forgotten, now)
@@ -211,7 +224,11 @@ def _committed(warehouse: Warehouse, settings: Settings, last: Row) -> Outlook:
     half = named_copy(last) or key_of(last)
     key = f"broker_name = {value(half.broker_name)} AND half_queue_id = {half.queue_id}"
     where = f"{key} AND half_queue_offset = {half.queue_offset} AND run_id = {run_id}"
-    place = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
+    later = _whether_written(warehouse, run_id, table, closed)
+    trimmed = None if later else trimmed_before(warehouse, None, table, "" if per_topic else last["real_topic"])
+    if run is not None and trimmed is not None and run.now_micros < trimmed:
+        return Outlook("COMMITTED", ["committed; retention.topics has removed its row since"])
+    place = f"committed: in {warehouse.path(table)}{later}"
     name = as_name(views_of(index).get(last["real_topic"], table) if per_topic else table)
     return Outlook("COMMITTED", [place, w.select(name, f"WHERE {where}", settings)])
 
@@ -224,21 +241,31 @@ def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool
 
 
 def _ended(warehouse: Warehouse, settings: Settings, life: MessageLife, last: Row) -> Outlook:
-    key = str(key_of(last))
-    if last["decision"] == "DISCARD" and _resume_waits(life):
-        return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
     if last["decision"] == "DISCARD":
-        text = "discarded: table trans_check_max_time has the whole message; this makes it open again:"
-        resumed_by = w.on_message("resume", key, settings, "--key")
-        return Outlook("DISCARDED", [text, resumed_by, *_forgotten(warehouse, life, last)])
+        return _discarded(warehouse, settings, life, last)
     if last["decision"] == "ROLLBACK":
         return Outlook("ROLLED_BACK", ["rolled back: nothing was delivered"])
     if last["decision"] == "REJECT":
         return Outlook("REJECTED", _rejected(life, last))
-    if last["decision"] == "SUPERSEDED":
-        by = superseded_by(last)
-        return Outlook("SUPERSEDED", [f"the copy at offset {by and life.place(by)} stands for it"])
-    return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
+    by = superseded_by(last)
+    return Outlook("SUPERSEDED", [f"the copy at offset {by and life.place(by)} stands for it"])
+
+
+def _discarded(warehouse: Warehouse, settings: Settings, life: MessageLife, last: Row) -> Outlook:
+    if unused := _unused(life):
+        return Outlook("DISCARDED", [f"discarded; {unused}"])
+    if life.has_got_its_group:
+        text = "discarded; a row with its producer group has landed since: the next reconcile decides about that"
+        return Outlook("DISCARDED", [text])
+    if _resume_waits(life):
+        return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
+    if last["run_upto"] > written_discards(warehouse):
+        written = "once table trans_check_max_time has it; reconcile without --park-sink writes it"
+        lines = [f"discarded: it can be resumed or ended {written}"]
+    else:
+        text = "discarded: table trans_check_max_time has the whole message; this makes it open again:"
+        lines = [text, w.on_message("resume", str(key_of(last)), settings, "--key")]
+    return Outlook("DISCARDED", [*lines, *_forgotten(warehouse, life, last)])
 
 
 def _forgotten(warehouse: Warehouse, life: MessageLife, last: Row) -> list[str]:

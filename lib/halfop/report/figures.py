@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop.columns.keys import millis
+from halfop.planning.digest import Digest
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Clock, Run, clocks, late_clocks
 from halfop.report.queries import Queries, Rows, at
@@ -26,7 +27,7 @@ _COUNTED = ("half_messages", "op_messages")
 
 
 class RunFigures(NamedTuple):
-    """One run; without `closed` its counts are not known yet."""
+    """One run; its counts are not known until it has decided."""
 
     run_id: int
     now: datetime
@@ -78,11 +79,11 @@ class Figures:
 
     @property
     def counts(self) -> Counter[str]:
-        """The rows of all closed runs by decision and reason."""
+        """The rows of all runs that have decided, by decision and reason."""
         return sum((Counter(run.counts) for run in self.runs), Counter())
 
     def total(self, decision: str) -> int:
-        """Returns how many rows of all closed runs have this decision."""
+        """Returns how many rows of all runs that have decided have this decision."""
         return of_decision(self.counts, decision)
 
 
@@ -112,6 +113,8 @@ def _window(warehouse: Warehouse, newest: int) -> Figures:
     run, closed = opened
     first = max(1, run.run_id - newest + 1)
     planned, runs = warehouse.marker("decisions", PLAN_APP), _runs(warehouse, first, run.run_id)
+    if not closed and planned >= run.run_id:
+        runs[-1] = runs[-1]._replace(counts=Digest.of(warehouse, run.run_id).recorded)
     known = clocks(progress_rows(warehouse))
     late = late_clocks(known, run.now, run.settings.rules.transaction_check_interval)
     return Figures(first, run.run_id, planned, run, closed, runs, late)

@@ -26,6 +26,7 @@ from halfop.wording import value
 T = TypeVar("T")
 Content = list[p.Markup]
 _NONE = "(none)"
+_NOT_WRITTEN = "trans_check_max_time lacks it: reconcile without --park-sink writes it there"
 _OWN_FAULT = "a row of an input file with a fault of its own"
 _AGES = (60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000, 3 * 86_400_000)
 _MILLI = timedelta(milliseconds=1)
@@ -137,7 +138,7 @@ def discards(found: Figures, settings: Settings) -> Content:
 
 def _discard(row: Row, settings: Settings) -> p.Cells:
     resume = p.command(w.on_message("resume", str(key_of(row)), settings, "--key"))
-    to_do = "resumed: the next run makes it open" if row["resumed"] else resume
+    to_do = "resumed: the next run makes it open" if row["resumed"] else resume if row["written"] else _NOT_WRITTEN
     return [*about(row, "decided_at"), row["check_times"] or 0, p.code(row["reason"]), to_do]
 
 

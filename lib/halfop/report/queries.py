@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, millis
 from halfop.frame.units import EPOCH
 from halfop.rules.reasons import Reason
-from halfop.runs.standing import RESUMED, standing_discards
+from halfop.runs.standing import RESUMED, standing_discards, written_discards
 from halfop.warehouse.schema import REJECTED, VALUE_ERROR
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
@@ -117,7 +117,7 @@ class Queries:
     def states(self) -> Results:
         """Returns open rows by age and reason, and the ends of messages whose producer was asked."""
         was_asked = _asked() | F.col("reason").eqNullSafe(F.lit(Reason.CHECK.name))
-        ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._discarded.drop("resumed"))
+        ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._discarded.drop("resumed", "written"))
         rows = self._open.unionByName(ended.where(was_asked))
         age = F.when(F.col("open"), _age_place()).alias("age")
         sums = [F.count("*").alias("n"), F.sum(_asked().cast("int")).alias("asked"), F.max(_age()).alias("oldest")]
@@ -189,6 +189,7 @@ class Queries:
         """Discards of the window that stand: no op, resume or broker's copy has undone them since."""
         rows = self._ended("DISCARD")
         stand = standing_discards(self.warehouse, rows.select(HALF_KEY))
+        rows = rows.withColumn("written", F.col("run_id") <= written_discards(self.warehouse))
         if stand is None:
             return rows.withColumn("resumed", F.lit(True)).limit(0)
         resumed = (F.col("decision") == RESUMED).alias("resumed")
@@ -196,7 +197,7 @@ class Queries:
 
     def discards(self) -> Results:
         times = [millis("born_timestamp"), millis("decided_at")]
-        rows = self._discarded.select(*_MESSAGE, "run_id", *times, *_texts(), "resumed")
+        rows = self._discarded.select(*_MESSAGE, "run_id", *times, *_texts(), "resumed", "written")
         newest = rows.orderBy(F.desc("run_id"), F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_DISCARDS)
         counts = rows.groupBy("reason").agg(F.count("*").alias("n"))
         found = _together(discards=newest, discard_reasons=counts, hanging=self._hanging(rows))
@@ -204,10 +205,10 @@ class Queries:
         return found
 
     def _hanging(self, discards: DataFrame) -> DataFrame:
-        """The oldest messages that nothing has ended: open ones, and discards that stand."""
+        """The oldest messages that nothing has ended: open ones, and discards that stand and are in their table."""
         columns: list[Column | str] = [*_MESSAGE, "born_timestamp", *_texts()]
         opened = self._open_messages.withColumn("born_timestamp", millis("born_timestamp")).select(columns)
-        rows = opened.unionByName(discards.where(~F.col("resumed")).select(columns))
+        rows = opened.unionByName(discards.where(~F.col("resumed") & F.col("written")).select(columns))
         return rows.orderBy(F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_HANGING)
 
     # ---- rejected ----

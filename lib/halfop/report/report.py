@@ -10,7 +10,7 @@ from halfop.frame import units as u
 from halfop.frame.summary import Summary
 from halfop.html import page as p
 from halfop.html.choices import script
-from halfop.planning.run import Clock
+from halfop.planning.run import Clock, Slice
 from halfop.report.figures import Figures, read_figures
 from halfop.report.lists import Content, Rejects, by_reason
 from halfop.report.sections import sections
@@ -122,7 +122,16 @@ def _last_run(found: Figures, now: datetime) -> p.Tile:
     last = found.runs[-1]
     if last.closed is None:
         return p.Tile("Last run", f"{last.run_id:,}, open", f"opened {_ago(now, last.opened)}", "warn")
-    return p.Tile("Last run", f"{last.run_id:,}", f"closed {_ago(now, last.closed)}", "good")
+    part, closed = _slice(found), f"closed {_ago(now, last.closed)}"
+    if part:
+        return p.Tile("Last run", f"{last.run_id:,}, {part}", closed, "warn")
+    return p.Tile("Last run", f"{last.run_id:,}", closed, "good")
+
+
+def _slice(found: Figures) -> str:
+    """The slice of a backlog that the last run did; empty if it was the last one."""
+    part = found.run.slice if found.run else Slice()
+    return f"slice {part.number:,} of {part.of:,}" if part.number < part.of else ""
 
 
 def _ago(now: datetime, then: datetime) -> str:
@@ -138,7 +147,8 @@ def _tone(number: int, if_some: str) -> str:
 
 def _open_run(found: Figures) -> Content:
     if found.closed:
-        return []
+        part, others = _slice(found), "The next reconcile does the others."
+        return [p.notice("warn", f"Run {found.last:,} is {part} of a backlog. {others}")] if part else []
     decided = found.planned >= found.last
     state = "it has decided, and some sinks are not written yet" if decided else "it has not decided yet"
     hint = "If no process is at work on it, the next reconcile finishes it."

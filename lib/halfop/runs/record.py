@@ -43,6 +43,12 @@ def refuse_held(found: tuple[Run, bool] | None, undone: str) -> None:
         raise WarehouseBusy(f"{undone}: {held}")
 
 
+def still_to_do(warehouse: Warehouse) -> list[str]:
+    """Returns what the last run has not done yet, so that tables may lack its rows, and what does it."""
+    held = _held(last_run(warehouse))
+    return [held] if held else []
+
+
 def _held(found: tuple[Run, bool] | None) -> str:
     if found is None:
         return ""

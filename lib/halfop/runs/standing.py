@@ -12,6 +12,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.counts import between_values, covers, ranges_of
 from halfop.planning.plan import PLAN_APP
 from halfop.runs.record import waiting
+from halfop.sinks.targets import SINK_APP
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal
 
@@ -65,6 +66,11 @@ def standing_discards(warehouse: Warehouse, asked: DataFrame) -> DataFrame | Non
     version = warehouse.version("decisions")
     opened = _opened(warehouse, version, warehouse.marker("decisions", PLAN_APP))
     return _discarded(warehouse, Standing(version, opened), asked)
+
+
+def written_discards(warehouse: Warehouse) -> int:
+    """Returns the last run whose discards are in their table; those of later ones can be neither resumed nor ended."""
+    return warehouse.marker(_DISCARDS, f"{SINK_APP}.{_DISCARDS}")
 
 
 def _opened(warehouse: Warehouse, version: int, planned: int) -> DataFrame:

@@ -18,7 +18,7 @@ from halfop.frame.summary import Summary
 from halfop.frame.trouble import owner
 from halfop.planning.counts import covers, ranges_of
 from halfop.runs.record import TABLE as RESUMES
-from halfop.runs.record import last_run, wall_clock
+from halfop.runs.record import last_run, still_to_do, wall_clock
 from halfop.runs.standing import standing_discards
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import by_condition
@@ -65,6 +65,7 @@ def resume(warehouse: Warehouse, selection: ResumeSelection) -> tuple[Summary, l
             if counts["DISCARD"] and not selection.dry_run:
                 _land(warehouse, found.where("now = 'DISCARD'"))
                 summary.rows_written = {RESUMES: counts["DISCARD"]}
+            summary.notes += [] if counts else still_to_do(warehouse)
             summary.notes += _nobody_to_ask(states.get(("DISCARD", "NO_PRODUCER_GROUP"), 0))
             shown = found.orderBy(F.col("now") != "DISCARD", *HALF_KEY).limit(_SHOWN).collect()
         finally:
@@ -131,7 +132,7 @@ def _refuse_unknown(warehouse: Warehouse, selection: ResumeSelection, found: Dat
             warehouse.path(DISCARDS),
             None,
             f"no discarded message {names}",
-            "nothing was resumed; `explain KEY` shows what became of a message",
+            "; ".join(["nothing was resumed", *still_to_do(warehouse), "`explain KEY` shows what became of a message"]),
         )
 
 
