@@ -158,7 +158,7 @@ class Halfop(Lands, Hanging, Erasing):
     def sql(self, statement: str, most: int | None = None) -> pa.Table:
         """Returns the rows of a statement that only reads, at most so many, over tables and topics by their names.
 
-        Those that it names become views of the session, as `views` makes them.
+        It leaves no views in the session, and a view of yours by one of those names as it was.
 
         >>> wh.sql("SELECT decision, count(*) AS n FROM decisions GROUP BY ALL ORDER BY ALL").to_pylist()[0]
         {'decision': 'COMMIT', 'n': 1}
