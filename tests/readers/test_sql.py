@@ -349,6 +349,9 @@ def test_rows_for_machines_are_alone_on_stdout(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.endswith("halfop sql: no table or topic nowhere\n")
+    assert main(job_of("sql"), ["SELECT 1", "--format", "csv", "--set", "bogus=1", *at]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, "bogus" in captured.err) == ("", True)
 
 
 @pytest.mark.usefixtures("logging_as_before")
