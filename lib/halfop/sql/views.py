@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -69,6 +69,12 @@ def make_views(known: dict[str, Callable[[], DataFrame]], wanted: Iterable[str])
     """Makes these names views of the session, which show what is there now."""
     for name in wanted:
         known[name]().createOrReplaceTempView(quoted(name))
+
+
+def named_in_sql(warehouse: Warehouse, topics: Collection[str]) -> dict[str, str]:
+    """Returns the names, as SQL takes them, of topics that have tables of their own."""
+    index = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    return {topic: as_name(name) for topic, name in views_of(index).items() if topic in topics}
 
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
