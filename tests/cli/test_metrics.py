@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from halfop.command import job_names, job_of
 from halfop.follow import own
 from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
@@ -346,6 +348,13 @@ def test_a_job_reports_however_it_ends(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_job_that_is_not_measured_reports_nothing(tmp_path: Path) -> None:
     assert main(Job("demo", "", lambda context, args: Summary("demo")), [f"--set=metrics.folder={tmp_path}"]) == 0
     assert not list(tmp_path.iterdir())
+
+
+def test_the_page_names_the_jobs_that_leave_nothing() -> None:
+    nothing = {field.name: field.default for field in fields(Job)}["measured"]
+    page = (ROOT / "docs/observability.md").read_text()
+    named = set(re.findall(r"`(\w+)`", page[: page.index(" leave nothing")].rpartition("overwrite each other.")[2]))
+    assert {name for name in job_names() if job_of(name).measured is nothing} == named - {"end", "erase"} | {"follow"}
 
 
 # ---- the real ones ----

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from conftest import NewWarehouse
 from halfop.columns.keys import Key
 from halfop.ending.plan import ROWS, EndingPlan, PlannedPlace, read, write
 from halfop.ending.table import TABLE, Ending, EndingsTable, known
@@ -47,6 +48,21 @@ def states(warehouse: KernelWarehouse) -> list[tuple[int, str]]:
 def decided(warehouse: KernelWarehouse) -> set[tuple[int, str, str]]:
     last = warehouse.read("decisions").groupBy("queue_offset").agg(F.max_by(F.struct("*"), "run_id").alias("d"))
     return {(row["queue_offset"], row["decision"], row["reason"]) for row in last.select("d.*").collect()}
+
+
+def test_a_plan_is_of_one_warehouse(
+    warehouse: KernelWarehouse, new_warehouse: NewWarehouse, called: Any, tmp_path: Path
+) -> None:
+    """The same half keys are other messages elsewhere. The command to copy names the warehouse."""
+    other, file = new_warehouse("other"), str(tmp_path / "plan.jsonl")
+    for each in (warehouse, other):
+        r.land(each, [half(0)], [], NOW, KNOWN)
+        r.run(each, RULES, NOW)
+    (note,) = called("--key", "b/0/0", "--commit", "--plan", file)[1]["notes"]
+    assert f"end --warehouse {warehouse.root} --apply {file} --namesrv" in note
+    status, said = called("--apply", file, *ALLOWED, "--warehouse", other.root)
+    assert (status, "made for another warehouse" in said["error"]) == (2, True)
+    assert other.version(TABLE) == -1, "nothing was ended"
 
 
 def test_from_a_plan_to_op_rows_to_decisions(warehouse: KernelWarehouse, called: Any, tmp_path: Path) -> None:

@@ -98,6 +98,18 @@ def test_what_is_no_plan(tmp_path: Path, change: Any, said: str) -> None:
         p.read(str(file))
 
 
+def test_a_plan_of_an_older_version_keeps_its_seals(tmp_path: Path) -> None:
+    """Its head names no warehouse; what this version reads has none either."""
+    file = tmp_path / "plan.jsonl"
+    file.write_text(
+        '{"plan": {"plan_id": "x", "decisions": 3, "made_at": "2025-06-15T15:06:40+00:00", "made_by": "me", '
+        '"asked_for": "--where true", "form": 2}}\n'
+        '{"kind": "COMMIT", "broker_name": "b", "queue_id": 0, "queue_offset": 1, "uniq_key": "K1", '
+        '"seal": "89d97a7709766bfc"}\n'
+    )
+    assert p.read(str(file)).head.warehouse is None
+
+
 def as_jq_writes(line: str) -> str:
     return json.dumps(json.loads(line), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 

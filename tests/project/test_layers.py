@@ -24,8 +24,8 @@ LAYERS = {
     "spark_setup": "start submit settings warehouse",
     "versions": "settings",
     "jobs": "*",
-    "api": "opened follow sql charts simulation audit explain report html ending examine upkeep erasure runs sinks "
-    "landing landing.files landing.store landing.broker columns settings warehouse frame.cli",
+    "api": "opened follow sql sql.views charts simulation audit explain report html ending examine upkeep erasure runs "
+    "sinks landing landing.files landing.store landing.broker columns settings warehouse frame.cli",
     "opened": "settings warehouse",
     "demo": "frame.commands runs landing.store rocketmq.store settings warehouse",
     "gateway_demo": "landing.broker runs gateway rocketmq.wire settings warehouse",
@@ -40,17 +40,18 @@ LAYERS = {
     "charts": "simulation explain wording planning columns warehouse",
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
     "audit": "wording landing planning rules columns rocketmq settings warehouse",
-    "explain": "sql wording frame.commands landing runs planning rules columns rocketmq settings warehouse",
-    "sql": "wording sinks warehouse",
+    "explain": "sql.views wording frame.commands landing runs planning rules columns rocketmq settings warehouse",
+    "sql": "sql.views wording sinks warehouse",
     "report": "html wording frame.commands runs planning columns settings warehouse",
     "html": "",
     # answers to brokers
     "ending": "frame.plan_file landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     "examine": "landing landing.files frame.commands runs sinks planning rules columns rocketmq settings warehouse",
     # a run
-    "upkeep": "erasure runs sinks values planning columns rocketmq settings warehouse",
+    "upkeep": "erasure runs sql.views sinks values planning columns rocketmq settings warehouse",
     "erasure": "frame.plan_file runs planning rules columns settings warehouse",
-    "runs": "wording sinks planning rules columns settings warehouse",
+    "runs": "wording sql.views sinks planning rules columns settings warehouse",
+    "sql.views": "sinks warehouse",
     "sinks": "values planning rules columns rocketmq settings warehouse",
     "values": "settings warehouse",
     "planning": "rules columns rocketmq settings warehouse",

@@ -235,6 +235,27 @@ def test_a_part_of_a_longer_word_is_no_name(wh: halfop.Halfop) -> None:
     wh.spark.catalog.dropTempView("endings")
 
 
+def test_a_query_leaves_no_view(wh: halfop.Halfop, tmp_path: Path) -> None:
+    """Another warehouse in the session would answer with this one's rows."""
+    session = wh.spark.newSession()
+    here, other = halfop.open(session, wh.root), halfop.open(session, tmp_path / "other")
+    other.land_files(half=[lines(tmp_path / "half.jsonl", half())])
+    found = here.sql(f"SELECT keys FROM `{OLD}` CROSS JOIN (SELECT count(*) FROM S)")  # noqa: S608
+    assert found["keys"].to_pylist() == ["=1+1"]
+    for name in ("S", f"`{OLD}`"):
+        with pytest.raises(UsageError, match="no table or topic"):
+            other.sql(f"SELECT * FROM {name}")  # noqa: S608
+    with pytest.raises(UsageError, match="DIVIDE_BY_ZERO"):
+        here.sql("SELECT 1 / 0 FROM half_messages")
+    assert session.sql("SHOW VIEWS").count() == 0
+    here.views()
+    assert counted(other, "half_messages") == 1
+    assert session.table("half_messages").count() == 8, "views that were asked for stay"
+    session.range(1).createOrReplaceTempView("decisions")
+    assert counted(here, "decisions") == 8
+    assert session.table("decisions").columns == ["id"], "a view of the caller's own"
+
+
 # ---- forms ----
 
 
@@ -328,6 +349,9 @@ def test_rows_for_machines_are_alone_on_stdout(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.endswith("halfop sql: no table or topic nowhere\n")
+    assert main(job_of("sql"), ["SELECT 1", "--format", "csv", "--set", "bogus=1", *at]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, "bogus" in captured.err) == ("", True)
 
 
 @pytest.mark.usefixtures("logging_as_before")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from halfop.frame.arguments import interval
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
 from halfop.frame.output import TextOutput
@@ -44,6 +46,20 @@ def test_every_combination_of_several_values_is_tried() -> None:
         (30, 3),
         (30, 15),
     ]
+
+
+def test_a_duration_of_python_is_a_value() -> None:
+    found = variants(Settings(), {"transaction_timeout": [timedelta(seconds=30), timedelta(0)]})
+    assert list(found)[1:] == ["transaction_timeout=30s", "transaction_timeout=0s"]
+    for wrong in (timedelta(microseconds=1500), timedelta(seconds=-1)):
+        with pytest.raises(UsageError, match="a duration"):
+            variants(Settings(), {"transaction_timeout": [wrong]})
+
+
+@pytest.mark.parametrize("text", ["0s", "0ms"])
+def test_runs_are_some_time_apart(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a duration above 0, given '0"):
+        interval(text)
 
 
 @pytest.mark.parametrize(

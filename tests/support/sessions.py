@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 THEIRS = {
     "spark.sql.session.timeZone": "America/New_York",
     "spark.sql.ansi.enabled": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "true",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.timestampType": "TIMESTAMP_NTZ",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from halfop.frame.errors import UsageError
+from halfop.frame.people import told
 from halfop.frame.summary import Summary
 from halfop.report.report import report
 from halfop.runs.reconcile import Request, reconcile
@@ -17,6 +19,7 @@ from halfop.settings.load import load_settings
 from halfop.settings.model import Settings
 from halfop.sinks import staging
 from halfop.sinks.topics import TopicTables
+from halfop.sql.query import queried
 from halfop.upkeep.values import make_values
 from halfop.warehouse import reading
 from halfop.warehouse.by_spark import SparkWarehouse
@@ -129,6 +132,27 @@ def test_every_way_writes_the_same(
     assert values(warehouse, "orders", 1)[0][0]["items"] == [{"sku": "a", "n": 1, "price": None}, None]
     for run_id in (1, 2):
         assert verify(warehouse, run_id)[1] == []
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+def test_the_command_to_look_at_names_the_table_as_sql_does(warehouse: KernelWarehouse, made_again: bool) -> None:
+    """A topic with the name of a table, or of an older topic but for its case, is `topics/…` there."""
+    topics = ["orders", "Orders", "decisions", "a-b"]
+    settings = [f"topics.{topic}.value.{name}" for topic in topics for name in ("format=json", "schema=id BIGINT")]
+    r.land(
+        warehouse,
+        [half(n, each, body=b"?") for n, each in enumerate(topics)],
+        ops("COMMIT", *range(4)),
+        NOW,
+        {QUEUE: NOW},
+    )
+    ended = run(warehouse, NOW, *settings)
+    given = load_settings(None, settings, {})
+    ends = [make_values(warehouse, given, topic, None) for topic in topics] if made_again else [ended]
+    shown = [line for each in ends for line in told(each, given).splitlines() if "value_error IS" in line]
+    statements = [shlex.split(line)[2] for line in shown]
+    found = [row["topic"] for each in statements for row in queried(warehouse, each).to_pylist()]
+    assert sorted(found) == sorted(topics)
 
 
 @pytest.mark.thorough

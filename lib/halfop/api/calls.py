@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path
@@ -17,6 +17,7 @@ from halfop.frame.openlineage import Touched
 from halfop.frame.summary import FailedPart, Summary
 from halfop.opened import lent, refuse_damaged, upkeep, warehouse_of
 from halfop.settings.model import Settings
+from halfop.settings.values import UNITS
 from halfop.warehouse.tables import Warehouse
 
 Work = Callable[[], None]
@@ -97,6 +98,21 @@ def number_of(run: int | Summary) -> int:
     if isinstance(found, Integral) and 0 < int(found) < 2**63:
         return int(found)
     raise UsageError(f"run={found!r}: expected the number of a run, or the Summary of a reconcile that made one")
+
+
+def refuse_no_count(**numbers: object) -> None:
+    """Raises UsageError for what is no whole number of at least 1."""
+    for name, given in numbers.items():
+        if not (isinstance(given, Integral) and int(given) > 0):
+            raise UsageError(f"{name}={given!r}: expected a whole number of at least 1")
+
+
+def refuse_no_interval(**intervals: object) -> None:
+    """Raises UsageError for what is no time between two calls: a text, less than a millisecond, or a part of one."""
+    for name, given in intervals.items():
+        if given is None or (isinstance(given, timedelta) and given > timedelta(0) and not given % UNITS["ms"]):
+            continue
+        raise UsageError(f"{name}={given!r}: expected whole milliseconds above 0, as timedelta(seconds=30)")
 
 
 def refuse_no_instant(**instants: object) -> None:

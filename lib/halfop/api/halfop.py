@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
-from halfop.api.calls import number_of, refuse_failed_parts, refuse_no_instant, refuse_text
+from halfop.api.calls import (
+    number_of,
+    refuse_failed_parts,
+    refuse_no_count,
+    refuse_no_instant,
+    refuse_no_interval,
+    refuse_text,
+)
 from halfop.api.ends import Hanging
 from halfop.api.erases import Erasing
 from halfop.api.lands import Lands
@@ -158,7 +165,7 @@ class Halfop(Lands, Hanging, Erasing):
     def sql(self, statement: str, most: int | None = None) -> pa.Table:
         """Returns the rows of a statement that only reads, at most so many, over tables and topics by their names.
 
-        Those that it names become views of the session, as `views` makes them.
+        It leaves no views in the session, and a view of yours by one of those names as it was.
 
         >>> wh.sql("SELECT decision, count(*) AS n FROM decisions GROUP BY ALL ORDER BY ALL").to_pylist()[0]
         {'decision': 'COMMIT', 'n': 1}
@@ -235,6 +242,8 @@ class Halfop(Lands, Hanging, Erasing):
         ['now', 'transaction_timeout=30s']
         """
         refuse_no_instant(since=since, until=until)
+        refuse_no_interval(every=every)
+        refuse_no_count(max_steps=max_steps)
         refuse_text(**what_if)
         to = None if out is None else Path(out)
         tried = checked(self.settings, what_if, to)
@@ -243,6 +252,7 @@ class Halfop(Lands, Hanging, Erasing):
 
     def report(self, path: str | Path, runs: int = 200) -> Summary:
         """Writes the state of the warehouse and what its newest runs did as one HTML page."""
+        refuse_no_count(runs=runs)
         refuse_no_folder(Path(path))
         with self._reading() as warehouse:
             return report(warehouse, self.settings, Path(path), runs)

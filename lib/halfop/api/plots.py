@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from halfop.api.calls import refuse_no_count
 from halfop.charts import decided, life, played
 from halfop.charts.look import Drawn
 from halfop.simulation.simulate import Simulated
@@ -20,6 +21,7 @@ class Plots:
 
     def decided_by_run(self, runs: int = 12) -> Drawn:
         """Returns what each of the last runs decided."""
+        refuse_no_count(runs=runs)
         with self._reading() as warehouse:
             return decided.by_run(warehouse, runs)
 

@@ -26,6 +26,7 @@ from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, K
 from halfop.frame.errors import HalfopError, InputRefused, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.frame.units import plural
+from halfop.runs.record import refuse_plan_of_another
 from halfop.runs.standing import standing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
@@ -56,6 +57,8 @@ def apply(warehouse: KernelWarehouse, request: ApplyRequest) -> tuple[Summary, l
     summary = Summary("end")
     if len(request.plan) > request.limit:
         raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
+    if request.plan.head.warehouse is not None:
+        refuse_plan_of_another(warehouse, request.plan.head.warehouse)
     names = owners(warehouse, set(request.plan.rows["broker_name"].to_pylist()))
     refuse_forbidden([*names], request.brokers)
     with summary.shown_in_failure(), hold(warehouse, "ending", request.wait):

@@ -45,13 +45,17 @@ _FORM = 2
 
 @dataclass(frozen=True)
 class PlanHead:
-    """The origin of a plan; `decisions` is the version of that table from which its rows are."""
+    """The origin of a plan; `decisions` is the version of that table from which its rows are.
+
+    `warehouse`: the instant of its first run, by which it is known; None in plans of older versions.
+    """
 
     plan_id: str
     decisions: int
     made_at: str
     made_by: str
     asked_for: str
+    warehouse: str | None = None
     form: int = _FORM
 
     @property
@@ -92,10 +96,10 @@ class Row(NamedTuple):
     places: tuple[PlannedPlace, ...]
 
 
-def new_head(decisions: int, asked_for: str) -> PlanHead:
+def new_head(decisions: int, asked_for: str, warehouse: str | None = None) -> PlanHead:
     """Returns the head of a plan that is made now, by this user."""
     now = datetime.now(timezone.utc)
-    return PlanHead(new_plan_id(now), decisions, now.isoformat(), owner(), asked_for)
+    return PlanHead(new_plan_id(now), decisions, now.isoformat(), owner(), asked_for, warehouse)
 
 
 def rows_of(table: pa.Table, size: int) -> Iterator[list[Row]]:

@@ -37,6 +37,7 @@ from halfop.frame.plan_file import refuse_existing
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
 from halfop.landing.identity import refuse_landed_before
+from halfop.runs.record import begun
 from halfop.runs.standing import COLUMNS, standing
 from halfop.settings.business import Resolution
 from halfop.warehouse.kernel import KernelWarehouse
@@ -100,7 +101,8 @@ def resolve(warehouse: KernelWarehouse, request: ResolveRequest) -> tuple[Summar
             problem = f"{len(ending)} transactions are to be ended, end.limit is {request.limit}"
             raise UsageError(f"{problem}: name a group with --group, or give --limit N")
         refuse_landed_before(warehouse, set(ending["broker_name"].to_pylist()))
-    return summary, Resolved(EndingPlan(new_head(open_ones.version, str(request)), ending), refused)
+    head = new_head(open_ones.version, str(request), begun(warehouse))
+    return summary, Resolved(EndingPlan(head, ending), refused)
 
 
 def _asked(request: ResolveRequest) -> list[str]:

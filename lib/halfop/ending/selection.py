@@ -20,7 +20,7 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.identity import refuse_landed_before
 from halfop.planning.run import sources
-from halfop.runs.record import last_run, still_to_do
+from halfop.runs.record import begun, last_run, still_to_do
 from halfop.runs.standing import COLUMNS, Standing, standing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import GATEWAY, progress_rows
@@ -66,7 +66,7 @@ def plan(warehouse: KernelWarehouse, selection: Selection) -> tuple[Summary, End
     refuse_landed_before(warehouse, set(rows["broker_name"].to_pylist()))
     summary.extra |= {"planned": len(rows), "left_out": left_out}
     summary.notes += [] if rows or left_out else still_to_do(warehouse)
-    return summary, EndingPlan(new_head(found.version, str(selection)), rows)
+    return summary, EndingPlan(new_head(found.version, str(selection), begun(warehouse)), rows)
 
 
 def _planned(warehouse: KernelWarehouse, found: Standing, selection: Selection) -> Planned:

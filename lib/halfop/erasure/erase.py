@@ -20,11 +20,10 @@ from halfop.erasure.places import places
 from halfop.erasure.plan import ErasurePlan, new_plan
 from halfop.erasure.rows import record, removals, rows_left, set_guards
 from halfop.erasure.selection import ToErase, WholeTransaction, frame_of_keys, named, transactions
-from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.frame.units import plural
 from halfop.planning.run import sources
-from halfop.runs.record import last_run, refuse_held, wall_clock
+from halfop.runs.record import begun, last_run, refuse_held, refuse_plan_of_another, wall_clock
 from halfop.settings.home import launcher
 from halfop.settings.model import RetentionSettings, Settings
 from halfop.warehouse.erasures import HALVES, erasures
@@ -64,7 +63,7 @@ def plan(warehouse: KernelWarehouse, wanted: ToErase) -> tuple[Summary, ErasureP
         strange = {key for each in found if each.is_open and each not in is_open for key in each.keys}
         closed = [each for each in found if not each.is_open]
         counts, held = _left(warehouse, {key for each in closed for key in each.keys})
-    made = new_plan(held, wanted.how, len(is_open), counts, _begun(warehouse))
+    made = new_plan(held, wanted.how, len(is_open), counts, begun(warehouse))
     summary.extra |= {"to_erase": counts, "left_open": len(is_open)}
     again = "plan again: a plan names no open message"
     summary.notes += [*_of_unknown(sorted(unknown) + sorted(map(str, strange))), *_of_open(is_open, again)]
@@ -117,8 +116,7 @@ def erase(warehouse: KernelWarehouse, made: ErasurePlan, settings: Settings) -> 
         for group in _GROUPS:
             locks.enter_context(hold(warehouse, group, settings.lock.wait))
         refuse_held(last_run(warehouse), "nothing was erased")
-        if made.head.warehouse != _begun(warehouse):  # the same half keys are other messages there
-            raise UsageError(f"{warehouse.root}: the plan was made for another warehouse; plan again in this one")
+        refuse_plan_of_another(warehouse, made.head.warehouse)
         set_guards(warehouse)
         with summary.phase("look"):
             keys = _whole(warehouse, made.keys, made.head.left_open, summary)
@@ -131,11 +129,6 @@ def erase(warehouse: KernelWarehouse, made: ErasurePlan, settings: Settings) -> 
     if not done:
         summary.notes.append("nothing is left to erase by this plan")
     return summary, done
-
-
-def _begun(warehouse: KernelWarehouse) -> str:
-    """The instant of the warehouse's first run: no other one has it, even if Delta gave their tables the same ids."""
-    return str(warehouse.read("runs").agg(F.min(F.unix_micros("at"))).collect()[0][0])
 
 
 def _whole(warehouse: KernelWarehouse, planned: set[Key], left_out: int, summary: Summary) -> set[Key]:

@@ -29,6 +29,13 @@ def duration(text: str) -> timedelta:
         raise argparse.ArgumentTypeError(f"{error}, given {text!r}") from error
 
 
+def interval(text: str) -> timedelta:
+    """`6s`, and not `0s`."""
+    if not (found := duration(text)):
+        raise argparse.ArgumentTypeError(f"expected a duration above 0, given {text!r}")
+    return found
+
+
 def positive_int(text: str) -> int:
     """`1` and up."""
     if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):

@@ -258,7 +258,7 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[Setting
             ended = _Ended(failure.status, failure={"job": job.name, **failure.fields()})
         sys.stderr.flush()
         try:
-            if settings is None or not job.alone(args):
+            if not (isinstance(args, job.options) and job.alone(args)):  # else the line was not read
                 ended.print(_output(args, settings))
         except HalfopError as error:  # stdout does not take it
             _report(job, failure_of(error, args.verbose), args)

@@ -44,9 +44,9 @@ def job_here(job: str, settings: Settings) -> str:
     return " ".join([launcher(), job, *_warehouse(settings)])
 
 
-def plan_to_review(path: str) -> str:
+def plan_to_review(path: str, settings: Settings) -> str:
     """Returns a note on a plan that was written: nothing has happened yet, and the command that carries it out."""
-    command = f"{launcher()} end --apply {word(path)} --namesrv H:P --set end.brokers=NAME"
+    command = f"{job_here('end', settings)} --apply {word(path)} --namesrv H:P --set end.brokers=NAME"
     return f"nothing has been ended; review {path}, then: {command} (brokers that landed from files need no --namesrv)"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ _LANDED = {
     "broker_discards": "discard record",
 }
 _FAILED = ("failed_sinks", "failed_brokers", "failed_catalog")
-_OF_STEPS = (*_FAILED, "rejected", "value_errors", "queues_behind")
+_OF_STEPS = (*_FAILED, "rejected", "value_errors", "value_errors_in", "queues_behind")
 _OF_ONE_STEP = ("open_messages", "oldest_open_seconds", "bad_rows", "lost_ranges", "owed")
 _NOT_ENDED = ("GONE", "MISMATCH", "FAILED", "UNKNOWN", "INTENDED")
 
@@ -120,8 +119,7 @@ def _looks(summary: Summary, settings: Settings) -> Iterator[Look]:
             where = f"WHERE kind = '{kind}' AND reason = '{reason}' ORDER BY rejected_at DESC"
             yield Look(f"{n:,} rejected as {name}", c.select("rejected", where, settings))
     for topic, n in extra.get("value_errors", {}).items():
-        name = topic if re.fullmatch(r"[A-Za-z_]\w*", topic, re.ASCII) else f"`{topic}`"
-        where = "WHERE value_error IS NOT NULL ORDER BY run_id DESC"
+        name, where = extra["value_errors_in"][topic], "WHERE value_error IS NOT NULL ORDER BY run_id DESC"
         yield Look(f"{plural(n, 'message')} of {topic} without a value: no fit", c.select(name, where, settings))
     if discarded := sum(summary.decisions.get("DISCARD", {}).values()):
         newest = "ORDER BY run_id DESC, discarded_at DESC"

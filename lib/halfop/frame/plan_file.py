@@ -30,6 +30,7 @@ _NO_CELLS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 # Whether a head's value is of its type, by the type's name in its dataclass; true is no whole number here.
 _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "str": lambda value: type(value) is str,
+    "str | None": lambda value: value is None or type(value) is str,
     "int": lambda value: type(value) is int,
     "dict[str, int]": lambda value: type(value) is dict and all(type(each) is int for each in value.values()),
 }
@@ -177,7 +178,8 @@ def _lines(head: PlanOrigin, rows: pa.Table) -> Iterator[str]:
 
 
 def _cells(head: Any) -> dict[str, Any]:
-    return asdict(head)
+    """A head without its nulls: heads that were written before a field came keep their seals."""
+    return {name: value for name, value in asdict(head).items() if value is not None}
 
 
 def _is_typed(head: Any, found: Mapping[str, Any]) -> bool:

@@ -78,6 +78,7 @@ class JobFields(TypedDict, total=False):
     queues_behind: Mapping[str, str]
     rejected: Counts
     value_errors: Counts
+    value_errors_in: dict[str, str]
     owed: list[str]
     commit_latency: dict[str, Any]
     differs: Counts

@@ -71,7 +71,7 @@ def _plan(context: Context, args: EndOptions) -> Summary:
         return summary
     path = args.plan or f"end-{made.plan.head.plan_id}.jsonl"
     made.write(path)
-    summary.notes.append(plan_to_review(path))
+    summary.notes.append(plan_to_review(path, context.settings))
     rows = made.plan.rows.select(_PLANNED).slice(0, _SHOWN).to_pylist()
     context.output.tables(Table(_PLANNED, [list(row.values()) for row in rows]))
     return summary

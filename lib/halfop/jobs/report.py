@@ -46,5 +46,6 @@ JOB = Job(
     _arguments,
     examples=("", "--out /srv/www/halfop.html --runs 1000", "--warehouse s3a://bucket/warehouse --out today.html"),
     pages=("report.md",),
+    measured=lambda args: "report",
     options=ReportOptions,
 )

@@ -70,7 +70,7 @@ def _run(context: Context, args: ResolveOptions) -> Summary:
     elif args.apply:
         _apply(context, warehouse, args, found)
     else:
-        summary.notes.append(plan_to_review(path))
+        summary.notes.append(plan_to_review(path, context.settings))
     return summary
 
 

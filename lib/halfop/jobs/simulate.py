@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from halfop.api.opening import of_job
-from halfop.frame.arguments import duration, instant, positive_int
+from halfop.frame.arguments import instant, interval, positive_int
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
@@ -38,7 +38,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--every",
-        type=duration,
+        type=interval,
         metavar="DURATION",
         help="how often a run happens; default: rules.transaction_check_interval as configured",
     )

@@ -26,6 +26,7 @@ from halfop.runs.record import last_run, recorded, wall_clock, write_closed
 from halfop.settings.model import Settings
 from halfop.sinks.targets import SINK_NAMES, WHOLE_TABLES
 from halfop.sinks.write import Applied, Sinks
+from halfop.sql.views import named_in_sql
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import log_failure
@@ -55,7 +56,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         with summary.phase("apply"):
             rejecting = (lambda: plan or planned(arrivals, summary)) if hidden_rejects else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
-        _report_written(summary, applied)
+        _report_written(warehouse, summary, applied)
         _note_unread(run, digest, summary)
     if applied.failed:
         report_failed(summary, applied.failed)
@@ -90,11 +91,12 @@ def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
     summary.add_failed("failed_sinks", lines, all(map(is_transient, failed.values())))
 
 
-def _report_written(summary: Summary, applied: Applied) -> None:
+def _report_written(warehouse: Warehouse, summary: Summary, applied: Applied) -> None:
     """Counts rows, and messages that do not fit their topics' settings: those are delivered all the same."""
     add_counts(summary.rows_written, applied.rows)
     if applied.value_errors:
         add_counts(summary.extra.setdefault("value_errors", {}), applied.value_errors)
+        summary.extra.setdefault("value_errors_in", {}).update(named_in_sql(warehouse, applied.value_errors))
 
 
 def _note_unread(run: Run, digest: Digest, summary: Summary) -> None:
@@ -188,7 +190,7 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
         sinks = [debt.sink for debt in debts]
         with logged_with(run_id=run_id):
             applied = _write(warehouse, run_id, sinks)
-            _report_written(summary, applied)
+            _report_written(warehouse, summary, applied)
             if applied.failed:
                 report_failed(summary, applied.failed)
                 return tuple(owed)

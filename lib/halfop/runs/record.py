@@ -9,8 +9,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from halfop.frame.errors import LostRows, WarehouseBusy
+from halfop.frame.errors import LostRows, UsageError, WarehouseBusy
 from halfop.planning.run import INPUTS, Debt, Run, Slice
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
@@ -61,6 +62,17 @@ def _held(found: tuple[Run, bool] | None) -> str:
         owed = ", ".join(f"{debt.sink} of run {debt.run_id}" for debt in run.owed)
         return f"it is still owed: {owed}; reconcile without --park-sink writes it"
     return ""
+
+
+def begun(warehouse: Warehouse) -> str:
+    """The instant of the warehouse's first run: no other one has it, even if Delta gave their tables the same ids."""
+    return str(warehouse.read("runs").agg(F.min(F.unix_micros("at"))).collect()[0][0])
+
+
+def refuse_plan_of_another(warehouse: Warehouse, planned_in: str) -> None:
+    """Raises UsageError if a plan was made where another first run was: the same half keys are other messages there."""
+    if planned_in != begun(warehouse):
+        raise UsageError(f"{warehouse.root}: the plan was made for another warehouse; plan again in this one")
 
 
 def recorded(warehouse: Warehouse, run_id: int) -> Run:

@@ -32,7 +32,7 @@ from halfop.rules.settings_columns import RuleColumns
 from halfop.runs.record import wall_clock
 from halfop.settings.load import changed
 from halfop.settings.model import RuleSettings, Settings
-from halfop.settings.values import duration_text
+from halfop.settings.values import UNITS, duration_text
 from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.play import Outcome, Play, html, in_summary
 from halfop.simulation.replay import Replay, Schedule, regular, stage, widened
@@ -235,7 +235,7 @@ def checked(settings: Settings, what_if: Mapping[str, Sequence[object]], out: Pa
 
 def variants(settings: Settings, what_if: Mapping[str, Sequence[object]]) -> dict[str, RuleSettings]:
     """The configured rules, then each combination of the values that settings of the rules are given, by name."""
-    each_with_values = [[f"{key}={value}" for value in values] for key, values in what_if.items()]
+    each_with_values = [[f"{key}={_text(value)}" for value in values] for key, values in what_if.items()]
     tried = [list(chosen) for chosen in product(*each_with_values)] if what_if else []
     if len(tried) > MOST:
         raise UsageError(f"these are {len(tried)} variants; at most {MOST} are played")
@@ -243,6 +243,11 @@ def variants(settings: Settings, what_if: Mapping[str, Sequence[object]]) -> dic
     for chosen in tried:
         found[", ".join(chosen)] = changed(settings, [_override(each) for each in chosen]).rules
     return found
+
+
+def _text(value: object) -> object:
+    """A value as --set takes it. A duration with a part of a millisecond has no text, and is refused."""
+    return duration_text(value) if isinstance(value, timedelta) and not value % UNITS["ms"] else value
 
 
 def _override(given: str) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
-from halfop.sql.views import make_views, names, quoted
+from halfop.sql.views import lent_views, names, quoted
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import refuse_empty
 
@@ -34,8 +34,9 @@ _OF_STATEMENT = re.compile(r"SQLSTATE: (?:42|22|21|P0|0A)\w{3}")
 def queried(warehouse: Warehouse, statement: str, most: int | None = None) -> pa.Table:
     """Returns the rows of a statement, at most so many; UsageError for one that is wrong, or does more than read.
 
-    InputRefused for a warehouse without tables. The tables and topics whose names are in it become views of the
-    session, and replace views of those names. It guards against mistakes: functions of Spark may still run anything.
+    InputRefused for a warehouse without tables. The tables and topics whose names are in it are views of the
+    session while it runs, and hide others of those names. It guards against mistakes: functions of Spark may still run
+    anything.
     """
     text = statement.strip().rstrip("; \n\t")
     shows = _SHOWING.match(text)
@@ -45,8 +46,8 @@ def queried(warehouse: Warehouse, statement: str, most: int | None = None) -> pa
     known = names(warehouse)
     lowered = text.lower()
     everything = shows is not None and shows[1].upper() == "SHOW"
-    make_views(known, [name for name in known if everything or _names(lowered, name.lower())])
-    with _in_a_sentence(known):
+    wanted = [name for name in known if everything or _names(lowered, name.lower())]
+    with _in_a_sentence(known), lent_views(warehouse.spark, known, wanted):
         rows = warehouse.spark.sql(text) if shows else _query(warehouse.spark, text)
         return (rows if most is None else rows.limit(min(most, _MOST))).toArrow()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from halfop.sinks.topics import TopicTables
 from halfop.warehouse.schema import OF_A_TOPIC, table_names
@@ -44,10 +45,36 @@ def views_of(topics: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+@contextmanager
+def lent_views(spark: SparkSession, known: dict[str, Callable[[], DataFrame]], wanted: Iterable[str]) -> Iterator[None]:
+    """Makes these names views of the session in this block; after it, views that had them before are back."""
+    with ExitStack() as after:
+        for name in wanted:
+            before = _view(spark, name)
+            make_views(known, [name])
+            if before is None:
+                after.callback(spark.catalog.dropTempView, name)
+            else:
+                after.callback(before.createOrReplaceTempView, quoted(name))
+        yield
+
+
+def _view(spark: SparkSession, name: str) -> DataFrame | None:
+    """The session's view of this name. A table of a catalog is none: it only waits behind a view."""
+    found, catalog = quoted(name), spark.catalog
+    return spark.table(found) if catalog.tableExists(found) and catalog.getTable(found).isTemporary else None
+
+
 def make_views(known: dict[str, Callable[[], DataFrame]], wanted: Iterable[str]) -> None:
     """Makes these names views of the session, which show what is there now."""
     for name in wanted:
         known[name]().createOrReplaceTempView(quoted(name))
+
+
+def named_in_sql(warehouse: Warehouse, topics: Collection[str]) -> dict[str, str]:
+    """Returns the names, as SQL takes them, of topics that have tables of their own."""
+    index = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    return {topic: as_name(name) for topic, name in views_of(index).items() if topic in topics}
 
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)

@@ -31,6 +31,7 @@ from halfop.sinks.layout import with_bounds
 from halfop.sinks.pieces import PLAIN, plain_pieces
 from halfop.sinks.rebuilt import next_rebuild
 from halfop.sinks.targets import TOPIC_APP
+from halfop.sql.views import named_in_sql
 from halfop.values.columns import UnfitTable, form_of
 from halfop.values.reading import Reading
 from halfop.warehouse.kernel import KernelWarehouse
@@ -88,6 +89,7 @@ def _remake(warehouse: KernelWarehouse, topic: str, path: str, setting: ValueSet
     summary.rows_written["topics"] = counted["rows"]
     if counted["errors"]:
         summary.extra["value_errors"] = {topic: counted["errors"]}
+        summary.extra["value_errors_in"] = named_in_sql(warehouse, [topic])
 
 
 def _refuse_stuck(warehouse: KernelWarehouse, topic: str, spec: TableSpec) -> None:

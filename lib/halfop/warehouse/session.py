@@ -40,6 +40,8 @@ WHILE_CALLED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.ansi.enabled": "true",
+    # Columns of ours, and of the caller's data, have names as `end` and `user`.
+    "spark.sql.ansi.enforceReservedKeywords": "false",
     # A file that cannot be read has rows that would be missed for good.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
