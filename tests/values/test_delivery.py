@@ -282,6 +282,18 @@ def killing(*_: object) -> None:
     raise KeyboardInterrupt
 
 
+def test_a_run_without_the_settings_of_values_says_so(warehouse: KernelWarehouse) -> None:
+    land(warehouse)
+    assert run(warehouse, NOW, *given()).notes == []
+    land(warehouse, first=20, at=NOW + 1)
+    (note, *others) = run(warehouse, NOW + 1).notes
+    assert note == (
+        "notes was delivered without values, because topics.notes.value is not set, by which its table had values: "
+        "maintain --values notes"
+    )
+    assert [each.split(" ", 1)[0] for each in others] == ["orders"]
+
+
 def test_a_schema_is_inferred_and_written_for_review(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     config = tmp_path / "halfop.yaml"
     config.write_text("topics:\n  orders:\n    value:\n      format: json  # ours\n      schema: infer # to do\n")

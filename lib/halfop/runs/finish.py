@@ -57,7 +57,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
             rejecting = (lambda: plan or planned(arrivals, summary)) if hidden_rejects else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
         _report_written(warehouse, summary, applied)
-        _note_unread(run, digest, summary)
+        _note_unread(run, applied.without_values, summary)
     if applied.failed:
         report_failed(summary, applied.failed)
         return
@@ -99,11 +99,13 @@ def _report_written(warehouse: Warehouse, summary: Summary, applied: Applied) ->
         summary.extra.setdefault("value_errors_in", {}).update(named_in_sql(warehouse, applied.value_errors))
 
 
-def _note_unread(run: Run, digest: Digest, summary: Summary) -> None:
-    for topic, setting in run.settings.topics.values.items():
-        if setting.infers and topic in digest.topics:
-            note = f"{topic} was delivered without values, because its schema is `infer`: maintain --values {topic}"
-            summary.notes += [] if note in summary.notes else [note]
+def _note_unread(run: Run, topics: Iterable[str], summary: Summary) -> None:
+    """Says why messages were delivered without values, and how their tables get them."""
+    for topic in topics:
+        inferred = topic in run.settings.topics.values
+        why = "its schema is `infer`" if inferred else f"topics.{topic}.value is not set, by which its table had values"
+        note = f"{topic} was delivered without values, because {why}: maintain --values {topic}"
+        summary.notes += [] if note in summary.notes else [note]
 
 
 def _report_latency(summary: Summary, latency: Latency) -> None:

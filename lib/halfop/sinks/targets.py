@@ -53,6 +53,7 @@ class Target:
     topic: str = ""
     is_new: bool = False  # a topic that `topics_index` lacks
     reading: Reading | None = None
+    lacks_values: bool = False  # it has them by another setting, or is to have them
     unfit: Exception | None = None  # why it gets nothing
 
     @property
@@ -101,10 +102,13 @@ def _with_values(warehouse: Warehouse, run: Run, target: Target, again: bool) ->
     """The target with the columns of its values, if its topic has a setting for them."""
     setting = rebuilt_by(warehouse, target.path, run.run_id) if again else None
     setting = setting or run.settings.topics.values.get(target.topic)
-    if setting is None or setting.infers:
+    if setting is None and target.is_new:
         return target
     try:
-        spec, reading = form_of(target.topic, setting, warehouse.spec(target.path), run.run_id)
+        spec = warehouse.spec(target.path)
+        if setting is None or setting.infers:
+            return replace(target, lacks_values=setting is not None or VALUE in spec.struct.names)
+        spec, reading = form_of(target.topic, setting, spec, run.run_id)
     except OPERATIONAL_ERRORS as error:  # an UnfitTable, or a log that cannot be read: other sinks go on
         raise_mistake(error)
         return replace(target, unfit=error)

@@ -36,6 +36,7 @@ class Applied:
     left_out: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     value_errors: dict[str, int] = field(default_factory=dict)
+    without_values: list[str] = field(default_factory=list)  # topics that should have them
 
 
 class Sinks:
@@ -70,6 +71,7 @@ class Sinks:
                 for target in due.values():
                     if target.name not in result.failed:
                         add_counts(result.rows, {SINK_TABLES[target.decision]: target.rows})
+                        result.without_values += [target.topic] if target.lacks_values else []
         except OPERATIONAL_ERRORS as error:
             raise_mistake(error)
             result.failed["messages"] = error
