@@ -72,6 +72,13 @@ class MessageLife:
         return any(_agree(row, half, _BUT_ITS_GROUP) for row in rows)
 
     @property
+    def resume_waits(self) -> bool:
+        """Returns whether a resume waits for the next run: a run that has seen one decides on it or rejects it."""
+        taken = {row["resumed_at"] for row in self.decisions} - {None}
+        refused = [row for row in self.rejects if row["kind"] == "RESUME"]
+        return len(self.resumes) > len(taken) + len(refused)
+
+    @property
     def unused_ops(self) -> Rows:
         """Ops with an outcome that no run has rejected: unless the message has ended, they wait for the next one."""
         rejects = [row for row in self.rejects if row["kind"] == "OP"]

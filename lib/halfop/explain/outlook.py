@@ -257,7 +257,7 @@ def _discarded(warehouse: Warehouse, settings: Settings, life: MessageLife, last
     if life.has_got_its_group:
         text = "discarded; a row with its producer group has landed since: the next reconcile decides about that"
         return Outlook("DISCARDED", [text])
-    if _resume_waits(life):
+    if life.resume_waits:
         return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
     if last["run_upto"] > written_discards(warehouse):
         written = "once table trans_check_max_time has it; reconcile without --park-sink writes it"
@@ -290,10 +290,3 @@ def _rejected(life: MessageLife, last: Row) -> list[str]:
 
 def _fault(topic: str | None) -> str | None:
     return topic_fault(topic) if topic else "it is missing or empty"
-
-
-def _resume_waits(life: MessageLife) -> bool:
-    """Returns whether a resume waits for the next run: a run that has seen one decides on it or rejects it."""
-    taken = {row["resumed_at"] for row in life.decisions} - {None}
-    refused = [row for row in life.rejects if row["kind"] == "RESUME"]
-    return len(life.resumes) > len(taken) + len(refused)
