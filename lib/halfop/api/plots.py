@@ -26,7 +26,7 @@ class Plots:
             return decided.by_run(warehouse, runs)
 
     def open_by_age(self) -> Drawn:
-        """Returns the ages of the messages that the last run left open, of runs that left any."""
+        """Returns the ages of the messages that the last run left open."""
         with self._reading() as warehouse:
             return decided.open_by_age(warehouse)
 
