@@ -220,7 +220,11 @@ def test_a_folder_of_code_that_others_may_have_filled_is_refused(
     planted(homeless)
     with pytest.raises(UsageError, match=rf"cannot be used \({why}\), and .* by XDG_CACHE_HOME"):
         user_cache({})
-    planted(tmp_path / FOLDER)
+    planted(folder := tmp_path / FOLDER)
+    if planted is open_to_all:  # Spark uses nothing that was there before
+        own_settings({"spark.master": "local"}, {}, tmp_path)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        return
     with pytest.raises(UsageError, match=rf"\({why}\), and Spark needs .* by SPARK_LOCAL_DIRS"):
         own_settings({"spark.master": "local"}, {}, tmp_path)
 

@@ -98,6 +98,16 @@ def test_what_has_landed_since_the_last_run_is_next(warehouse: Warehouse) -> Non
     assert found[1][1].startswith("next: it is discarded (line 5)"), found[1]
 
 
+def test_an_op_that_has_got_its_outcome_since_is_next(warehouse: Warehouse) -> None:
+    (op,) = ops("COMMIT", 0)
+    r.land(warehouse, [half(0)], [replace(op, outcome=None)], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    r.land(warehouse, [], [op], NOW + 1, KNOWN)
+    assert "an op (COMMIT) has landed since" in states(warehouse, 0)[0][1]
+    r.run(warehouse, RULES, NOW + 2)
+    assert states(warehouse, 0)[0][0] == "COMMITTED"
+
+
 def test_an_op_that_was_given_up_waits_no_more(warehouse: Warehouse) -> None:
     rules = replace(RULES, file_reserved_time=1_000)
     r.land(warehouse, [half(0)], ops("COMMIT", 5), NOW, KNOWN)

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -253,7 +254,11 @@ def test_a_query_leaves_no_view(wh: halfop.Halfop, tmp_path: Path) -> None:
     assert session.table("half_messages").count() == 8, "views that were asked for stay"
     session.range(1).createOrReplaceTempView("decisions")
     assert counted(here, "decisions") == 8
+    names = {row["viewName"] for row in session.sql("SHOW VIEWS").collect()}
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: counted(here, "decisions"), range(8))) == [8] * 8
     assert session.table("decisions").columns == ["id"], "a view of the caller's own"
+    assert {row["viewName"] for row in session.sql("SHOW VIEWS").collect()} == names
 
 
 # ---- forms ----

@@ -36,6 +36,14 @@ def fails(folder: Path, body: int) -> None:
         writer.write(name, pa.record_batch({"body": [Random(body).randbytes(body)]}))
     with pytest.raises(OSError, match="too large"):
         writer.close()
+    assert writer.close() == {}, "who closes it after a failure hides that by no other"
+
+
+def test_a_disk_that_is_full_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    with largest_file(1_000):
+        fails(tmp_path, 200_000)
+    gc.collect()
 
 
 @pytest.mark.thorough

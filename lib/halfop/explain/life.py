@@ -80,8 +80,11 @@ class MessageLife:
 
     @property
     def unused_ops(self) -> Rows:
-        """Ops with an outcome that no run has rejected: unless the message has ended, they wait for the next one."""
-        rejects = [row for row in self.rejects if row["kind"] == "OP"]
+        """Ops with an outcome that no run has rejected: unless the message has ended, they wait for the next one.
+
+        One that was rejected without an outcome has got it since.
+        """
+        rejects = [row for row in self.rejects if row["kind"] == "OP" and row["reason"] != "NO_OUTCOME"]
         sound = [op for op in self.ops if op["outcome"] in ("COMMIT", "ROLLBACK")]
         return [op for op in sound if not any(is_op(reject, op) for reject in rejects)]
 

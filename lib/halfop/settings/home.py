@@ -75,6 +75,8 @@ def user_cache(environ: Mapping[str, str]) -> Path:
     folder = Path(tempfile.gettempdir()) / f"halfop-{os.getuid()}"
     try:
         make_own(folder)
+        if folder.stat().st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "others may write to it")
     except OSError as error:
         raise UsageError(
             f"{folder}: cannot be used ({error.strerror}), and halfop keeps code there: name another folder by "
@@ -84,12 +86,10 @@ def user_cache(environ: Mapping[str, str]) -> Path:
 
 
 def make_own(folder: Path) -> None:
-    """Makes a folder for this user alone. Raises OSError if it is there and is a link, or others may write to it."""
+    """Makes a folder for this user alone. Raises OSError if it is there and is a link, or another user's."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if stat.S_ISLNK(found.st_mode):
         raise PermissionError(errno.EPERM, "it is a link")
     if found.st_uid != os.getuid():  # who was there first, in a folder that is open to all
         raise PermissionError(errno.EPERM, "another user owns it")
-    if found.st_mode & 0o022:
-        raise PermissionError(errno.EPERM, "others may write to it")

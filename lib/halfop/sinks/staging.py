@@ -73,7 +73,7 @@ def _append(store: Warehouse, whole: WholeMessages, target: Target, rows: DataFr
         refuse_lost(store, target, marker)
     spec = target.spec if target.topic else None  # it has the topic's layout and comment
     store.commit(target.path, rows, Marker(target.app, whole.run.run_id), spec)
-    whole.count_errors(target, errors)
+    whole.has_written(target, errors)
 
 
 def _write_files(store: KernelWarehouse, whole: WholeMessages) -> dict[str, Exception]:
@@ -223,7 +223,7 @@ def _committing(
             return
         made = files(target)  # VACUUM removes them if another driver finishes this run meanwhile
         warehouse.commit_files(target.path, made, Marker(target.app, whole.run.run_id), target.spec)
-        whole.count_errors(target, sum(map(_errors, made)) if target.reading else 0)
+        whole.has_written(target, sum(map(_errors, made)) if target.reading else 0)
 
     return commit
 

@@ -53,7 +53,6 @@ class Target:
     topic: str = ""
     is_new: bool = False  # a topic that `topics_index` lacks
     reading: Reading | None = None
-    lacks_values: bool = False  # it has them by another setting, or is to have them
     unfit: Exception | None = None  # why it gets nothing
 
     @property
@@ -102,13 +101,10 @@ def _with_values(warehouse: Warehouse, run: Run, target: Target, again: bool) ->
     """The target with the columns of its values, if its topic has a setting for them."""
     setting = rebuilt_by(warehouse, target.path, run.run_id) if again else None
     setting = setting or run.settings.topics.values.get(target.topic)
-    if setting is None and target.is_new:
+    if setting is None or setting.infers:
         return target
     try:
-        spec = warehouse.spec(target.path)
-        if setting is None or setting.infers:
-            return replace(target, lacks_values=setting is not None or VALUE in spec.struct.names)
-        spec, reading = form_of(target.topic, setting, spec, run.run_id)
+        spec, reading = form_of(target.topic, setting, warehouse.spec(target.path), run.run_id)
     except OPERATIONAL_ERRORS as error:  # an UnfitTable, or a log that cannot be read: other sinks go on
         raise_mistake(error)
         return replace(target, unfit=error)
@@ -160,6 +156,7 @@ class WholeMessages:
     due: Mapping[int, Target]
     stage: Stage  # of the bodies
     value_errors: dict[str, int] = field(default_factory=dict)  # written messages that do not fit, by topic
+    without_values: list[str] = field(default_factory=list)  # topics that should have them
 
     def read(self, name: str, version: int | None, where: Where | None) -> DataFrame:
         return self.stage.take(self.warehouse.found(name, version, where).rows)
@@ -178,9 +175,14 @@ class WholeMessages:
         """The columns that the tables' rows are made of."""
         return [*HALF, "decision", *self.payload]
 
-    def count_errors(self, target: Target, number: int) -> None:
-        if number:
-            self.value_errors[target.topic] = number
+    def has_written(self, target: Target, misfits: int) -> None:
+        """Notes messages that do not fit, and a topic without values whose table has them, or is to have them."""
+        if misfits:
+            self.value_errors[target.topic] = misfits
+        if target.topic and not target.reading:
+            due = target.topic in self.run.settings.topics.values
+            if due or (not target.is_new and VALUE in self.warehouse.schema(target.path).names):
+                self.without_values.append(target.topic)
 
     @property
     def rows(self) -> int:

@@ -68,10 +68,10 @@ class Sinks:
                     whole = WholeMessages(self._warehouse, self._run, self._digest, due, stage)
                     result.failed.update(write_messages(whole))
                     result.value_errors.update(whole.value_errors)
+                    result.without_values += sorted(whole.without_values)
                 for target in due.values():
                     if target.name not in result.failed:
                         add_counts(result.rows, {SINK_TABLES[target.decision]: target.rows})
-                        result.without_values += [target.topic] if target.lacks_values else []
         except OPERATIONAL_ERRORS as error:
             raise_mistake(error)
             result.failed["messages"] = error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -15,6 +17,7 @@ from halfop.warehouse.schema import OF_A_TOPIC, table_names
 from halfop.warehouse.tables import Warehouse
 
 _LOG = logging.getLogger("halfop.sql")
+_LENDING = threading.Lock()
 
 
 _TABLES = [name for name in table_names() if name != OF_A_TOPIC]
@@ -47,22 +50,32 @@ def views_of(topics: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def lent_views(spark: SparkSession, known: dict[str, Callable[[], DataFrame]], wanted: Iterable[str]) -> Iterator[None]:
-    """Makes these names views of the session in this block; after it, views that had them before are back."""
-    with ExitStack() as after:
+    """Makes these names views of the session in this block; after it, views that had them before are back.
+
+    One block at a time: another's views are nobody's own. A server looks for a view's name when its rows are wanted, so
+    those of before wait under another.
+    """
+    with _LENDING, ExitStack() as after:
         for name in wanted:
-            before = _view(spark, name)
-            make_views(known, [name])
-            if before is None:
-                after.callback(spark.catalog.dropTempView, name)
+            if _has_view(spark, name):
+                kept = f"halfop_{uuid.uuid4().hex}"
+                _copy(spark, name, kept)
+                after.callback(spark.catalog.dropTempView, kept)
+                after.callback(_copy, spark, kept, name)
             else:
-                after.callback(before.createOrReplaceTempView, quoted(name))
+                after.callback(spark.catalog.dropTempView, name)
+            make_views(known, [name])
         yield
 
 
-def _view(spark: SparkSession, name: str) -> DataFrame | None:
-    """The session's view of this name. A table of a catalog is none: it only waits behind a view."""
+def _copy(spark: SparkSession, view: str, other: str) -> None:
+    spark.table(quoted(view)).createOrReplaceTempView(quoted(other))
+
+
+def _has_view(spark: SparkSession, name: str) -> bool:
+    """Returns whether the session has a view of this name. A table of a catalog is none: it waits behind a view."""
     found, catalog = quoted(name), spark.catalog
-    return spark.table(found) if catalog.tableExists(found) and catalog.getTable(found).isTemporary else None
+    return catalog.tableExists(found) and catalog.getTable(found).isTemporary
 
 
 def make_views(known: dict[str, Callable[[], DataFrame]], wanted: Iterable[str]) -> None:

@@ -243,10 +243,11 @@ class PartWriter:
 
     @contextmanager
     def _given_up_if_it_fails(self) -> Iterator[None]:
-        """After a failure no writer is closed when it is collected: that would fail again, with a traceback."""
+        """After a failure no writer is closed, by `close` or when it is collected: that would fail again."""
         try:
             yield
         except BaseException:
             for each in self._open.values():
                 each.writer.is_open = False
+            self._open = {}
             raise
