@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
 
 import pyarrow as pa
 from halfop.columns.keys import Key
@@ -99,7 +100,9 @@ def plan(read: Callable[[str], Any], write: Callable[[Any, str], None], content:
 
 
 def _fits(value: object, kind: object) -> bool:
-    if kind in (str, int):
+    if isinstance(kind, UnionType):
+        return any(_fits(value, each) for each in get_args(kind))
+    if kind in (str, int, NoneType):
         return type(value) is kind
     return isinstance(value, dict) and all(type(each) is int for each in value.values())
 
@@ -112,7 +115,7 @@ def _ending_plans() -> Iterator[bytes]:
     row |= {"producer_group": "pg", "copies": [{"queue_offset": 3, "commit_log_offset": None}], "check_times": 2}
     row |= {"born_timestamp": ending.new_head(0, "").instant.replace(year=2025), "evidence": "\u00e9"}
     rows = pa.Table.from_pylist([row | key._asdict() for key in _KEYS], schema=ending.ROWS)
-    head = ending.PlanHead("id", 3, "2025-06-15T15:06:40+00:00", "me", "end --where")
+    head = ending.PlanHead("id", 3, "2025-06-15T15:06:40+00:00", "me", "end --where", "2025-01-01")
     yield from _plans(partial(ending.write, ending.EndingPlan(head, rows)))
 
 
