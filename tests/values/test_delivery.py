@@ -289,7 +289,7 @@ def test_a_run_without_the_settings_of_values_says_so(warehouse: KernelWarehouse
     (note, *others) = run(warehouse, NOW + 1).notes
     assert note == (
         "notes was delivered without values, because topics.notes.value is not set, by which its table had values: "
-        "maintain --values notes"
+        "set it, then maintain --values notes"
     )
     assert [each.split(" ", 1)[0] for each in others] == ["orders"]
 

@@ -56,8 +56,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         with summary.phase("apply"):
             rejecting = (lambda: plan or planned(arrivals, summary)) if hidden_rejects else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
-        _report_written(warehouse, summary, applied)
-        _note_unread(run, applied.without_values, summary)
+        _report_written(warehouse, run, applied, summary)
     if applied.failed:
         report_failed(summary, applied.failed)
         return
@@ -91,20 +90,20 @@ def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
     summary.add_failed("failed_sinks", lines, all(map(is_transient, failed.values())))
 
 
-def _report_written(warehouse: Warehouse, summary: Summary, applied: Applied) -> None:
-    """Counts rows, and messages that do not fit their topics' settings: those are delivered all the same."""
+def _report_written(warehouse: Warehouse, run: Run, applied: Applied, summary: Summary) -> None:
+    """Counts rows, and messages that do not fit their topics' settings: those are delivered all the same.
+
+    Of topics that were delivered without values it says why, and how their tables get them.
+    """
     add_counts(summary.rows_written, applied.rows)
     if applied.value_errors:
         add_counts(summary.extra.setdefault("value_errors", {}), applied.value_errors)
         summary.extra.setdefault("value_errors_in", {}).update(named_in_sql(warehouse, applied.value_errors))
-
-
-def _note_unread(run: Run, topics: Iterable[str], summary: Summary) -> None:
-    """Says why messages were delivered without values, and how their tables get them."""
-    for topic in topics:
-        inferred = topic in run.settings.topics.values
-        why = "its schema is `infer`" if inferred else f"topics.{topic}.value is not set, by which its table had values"
-        note = f"{topic} was delivered without values, because {why}: maintain --values {topic}"
+    for topic in applied.without_values:
+        why, first = f"topics.{topic}.value is not set, by which its table had values", "set it, then "
+        if topic in run.settings.topics.values:
+            why, first = "its schema is `infer`", ""
+        note = f"{topic} was delivered without values, because {why}: {first}maintain --values {topic}"
         summary.notes += [] if note in summary.notes else [note]
 
 
@@ -191,8 +190,8 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
     for run_id, debts in groupby(due, key=lambda debt: debt.run_id):
         sinks = [debt.sink for debt in debts]
         with logged_with(run_id=run_id):
-            applied = _write(warehouse, run_id, sinks)
-            _report_written(warehouse, summary, applied)
+            run, applied = _write(warehouse, run_id, sinks)
+            _report_written(warehouse, run, applied, summary)
             if applied.failed:
                 report_failed(summary, applied.failed)
                 return tuple(owed)
@@ -202,12 +201,12 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
     return tuple(debt for debt in owed if debt.sink in parked)
 
 
-def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Applied:
+def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> tuple[Run, Applied]:
     run, digest = recorded(warehouse, run_id), Digest.of(warehouse, run_id)
     if REJECTED not in sinks:
-        return Sinks(warehouse, run, digest, None).write(lambda sink: sink in sinks)
+        return run, Sinks(warehouse, run, digest, None).write(lambda sink: sink in sinks)
     with arrived(warehouse, run) as arrivals:
-        return Sinks(warehouse, run, digest, lambda: plan_of(arrivals)).write(lambda sink: sink in sinks)
+        return run, Sinks(warehouse, run, digest, lambda: plan_of(arrivals)).write(lambda sink: sink in sinks)
 
 
 _TOPIC = "topics/"
