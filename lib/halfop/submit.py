@@ -37,12 +37,12 @@ class CommandLine:
 
     spark: list[str]
     given: list[tuple[str, str]]
-    conf: Path = _OF_THE_WHEEL
     job: str = ""
     options: Sequence[str] = ()
     asks_for_help: bool = False
     asks_for_version: bool = False
     is_about_spark: bool = False  # it names no job
+    conf: Path = _OF_THE_WHEEL
 
     def value(self, *names: str) -> str:
         """The value of an option that goes by these names: of one that is given twice, the last. Empty: not given."""
@@ -99,11 +99,11 @@ def command_line(words: Sequence[str], conf: Path = _OF_THE_WHEEL) -> CommandLin
         word = left.pop(0)
         name, equals, value = word.partition("=")
         if word in _HELP:
-            return CommandLine(spark, given, conf, asks_for_help=True)
+            return CommandLine(spark, given, asks_for_help=True)
         if word == "--version":
-            return CommandLine(spark, given, conf, asks_for_version=True)
+            return CommandLine(spark, given, asks_for_version=True)
         if name in _ABOUT_SPARK:
-            return CommandLine([*spark, word, *left], given, conf, is_about_spark=True)
+            return CommandLine([*spark, word, *left], given, is_about_spark=True)
         if word in FLAGS:
             spark.append(word)
             continue
@@ -117,4 +117,4 @@ def command_line(words: Sequence[str], conf: Path = _OF_THE_WHEEL) -> CommandLin
         given.append((key, of_key) if name in ("--conf", "-c") and key.startswith("spark.") else (name, value))
     named = [value for name, value in given if name == "--properties-file"]
     given = [*_of_file(Path(named[-1]) if named else conf), *given]  # the last one counts
-    return CommandLine(spark, given, conf, left[0] if left else "", left[1:])
+    return CommandLine(spark, given, left[0] if left else "", left[1:], conf=conf)

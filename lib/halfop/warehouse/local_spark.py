@@ -63,7 +63,8 @@ def _own_folder(parent: Path) -> Path:
     """Makes a folder for this process alone, and removes those of processes that are dead."""
     try:
         make_own(parent)
-        parent.chmod(0o700)  # some file systems keep other modes: nothing that is there before is used
+        with suppress(OSError):  # some file systems keep other modes: nothing that is there before is used
+            parent.chmod(0o700)
         with (parent / "lock").open("a") as lock:  # a folder without its lock must not be taken for a dead one's
             fcntl.flock(lock, fcntl.LOCK_EX)
             for folder in parent.glob("job-*"):
