@@ -88,7 +88,6 @@ def test_a_store_lands_and_then_what_is_new(warehouse: KernelWarehouse, store: w
     )
 
 
-@pytest.mark.slow
 def test_what_a_consumer_got_again_commits_no_twin(warehouse: KernelWarehouse, store: w.Store) -> None:
     """Of two sends of one Message object the first, at place 0, was rolled back; the copy of a retry names place 0."""
     store.append(w.half(0))
