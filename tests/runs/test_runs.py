@@ -23,7 +23,7 @@ from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import CLOSE_APP, last_run
 from halfop.sinks import staging, write
 from halfop.sinks.projections import HALF, PAYLOAD, About, Form, in_pieces, projected
-from halfop.sinks.targets import SINK_APP
+from halfop.sinks.targets import app_of
 from halfop.sinks.topics import TopicTables
 from halfop.warehouse import reading
 from halfop.warehouse import schema as topics
@@ -480,7 +480,7 @@ def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: KernelWar
     r.land(warehouse, [half(0)], [], NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
     warehouse.make("real_topics")
-    warehouse.commit_files("real_topics", [], Marker(f"{SINK_APP}.real_topics", 1))
+    warehouse.commit_files("real_topics", [], Marker(app_of("real_topics"), 1))
     r.land(warehouse, [], ops("COMMIT", 0), NOW + 1, {QUEUE: NOW + 1})
     r.run(warehouse, RULES, NOW + 1)
     assert warehouse.read("real_topics").count() == 1

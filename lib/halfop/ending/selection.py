@@ -20,7 +20,7 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.identity import refuse_landed_before
 from halfop.planning.run import sources
-from halfop.runs.record import begun, last_run, still_to_do
+from halfop.runs.record import begun, last_run, still_to_do, unknown_hint
 from halfop.runs.standing import COLUMNS, Standing, standing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import GATEWAY, progress_rows
@@ -90,7 +90,7 @@ def _asked(warehouse: KernelWarehouse, found: Standing, selection: Selection) ->
             warehouse.path("decisions"),
             None,
             f"no open or discarded message {', '.join(map(str, unknown[:_SHOWN]))}",
-            "; ".join(["nothing was planned", *still_to_do(warehouse), "`explain KEY` shows what became of a message"]),
+            unknown_hint(warehouse, "nothing was planned"),
         )
     return rows.select("stands_at.*").distinct()
 

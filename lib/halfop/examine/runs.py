@@ -18,7 +18,7 @@ from halfop.planning.plan import PLAN_APP, arrived, plan_of
 from halfop.planning.run import INPUTS, Run
 from halfop.runs.record import CLOSE_APP, OPEN_APP, found_run, wall_clock, write_opened
 from halfop.settings.model import Settings
-from halfop.sinks.targets import SINK_APP
+from halfop.sinks.targets import app_of
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
@@ -42,8 +42,7 @@ def newest_seen(warehouse: KernelWarehouse, tables: list[str]) -> int:
     """The newest run that has left a marker anywhere."""
     markers = [warehouse.marker("runs", OPEN_APP), warehouse.marker("runs", CLOSE_APP)]
     markers.append(warehouse.marker("decisions", PLAN_APP))
-    apps = {name: f"{SINK_APP}.topic" if name.startswith("topics/") else f"{SINK_APP}.{name}" for name in tables}
-    return max(markers + [warehouse.marker(name, app) for name, app in apps.items()])
+    return max(markers + [warehouse.marker(name, app_of(name)) for name in tables])
 
 
 def bring_back(warehouse: KernelWarehouse, settings: Settings, tables: list[str], left: Sequence[Row]) -> list[int]:

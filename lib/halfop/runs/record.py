@@ -50,6 +50,11 @@ def still_to_do(warehouse: Warehouse) -> list[str]:
     return [held] if held else []
 
 
+def unknown_hint(warehouse: Warehouse, undone: str) -> str:
+    """Returns the hint of an error about messages that are not there: what may still bring them, and where to look."""
+    return "; ".join([undone, *still_to_do(warehouse), "`explain KEY` shows what became of a message"])
+
+
 def _held(found: tuple[Run, bool] | None) -> str:
     if found is None:
         return ""

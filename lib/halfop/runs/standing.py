@@ -12,7 +12,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.counts import between_values, covers, ranges_of
 from halfop.planning.plan import PLAN_APP
 from halfop.runs.record import waiting
-from halfop.sinks.targets import SINK_APP
+from halfop.sinks.targets import app_of
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal
 
@@ -70,7 +70,7 @@ def standing_discards(warehouse: Warehouse, asked: DataFrame) -> DataFrame | Non
 
 def written_discards(warehouse: Warehouse) -> int:
     """Returns the last run whose discards are in their table; those of later ones can be neither resumed nor ended."""
-    return warehouse.marker(_DISCARDS, f"{SINK_APP}.{_DISCARDS}")
+    return warehouse.marker(_DISCARDS, app_of(_DISCARDS))
 
 
 def _opened(warehouse: Warehouse, version: int, planned: int) -> DataFrame:

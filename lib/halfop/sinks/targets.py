@@ -23,13 +23,12 @@ from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import OF_A_TOPIC, REJECTED, VALUE, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.tables import Marker, Warehouse, is_topic
 from halfop.warehouse.where import Where
 
 log = logging.getLogger("halfop.reconcile")
 
-SINK_APP = "halfop.sink"
-TOPIC_APP = f"{SINK_APP}.topic"
+TOPIC_APP = "halfop.sink.topic"
 SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
 WHOLE_TABLES = ("real_topics", "trans_check_max_time", "check_requests")
 _MANY_NEW = 200
@@ -61,6 +60,11 @@ class Target:
         return f"topics/{self.topic}" if self.topic else self.path
 
 
+def app_of(name: str) -> str:
+    """Returns the app id under which a table has the markers of runs that have written to it."""
+    return TOPIC_APP if is_topic(name) else f"halfop.sink.{name}"
+
+
 def make_sinks(warehouse: Warehouse) -> None:
     """Makes empty tables for readers, and for who asks. If one can't be made, only a run with rows for it fails."""
     for name in ("trans_check_max_time", "check_requests", "check_deliveries"):
@@ -78,7 +82,7 @@ def targets(warehouse: Warehouse, run: Run, digest: Digest, again: bool = False)
 
 
 def _whole_table(digest: Digest, decision: str, name: str) -> Target:
-    return Target(decision, name, table(name), f"{SINK_APP}.{name}", digest.totals[decision])
+    return Target(decision, name, table(name), app_of(name), digest.totals[decision])
 
 
 def _topics(warehouse: Warehouse, run: Run, digest: Digest, again: bool) -> list[Target]:
@@ -138,7 +142,7 @@ def index_topics(warehouse: Warehouse, run: Run, new: Sequence[Target]) -> None:
         about = {"run_id": run.run_id, "created_at": run.now}
         named = sorted((target.topic, target.path.removeprefix("topics/")) for target in new)
         rows = [{"topic": topic, "directory": directory} | about for topic, directory in named]
-        warehouse.commit("topics_index", rows, Marker(f"{SINK_APP}.topics_index", run.run_id))
+        warehouse.commit("topics_index", rows, Marker(app_of("topics_index"), run.run_id))
 
 
 def value_of(number: int) -> str:

@@ -16,7 +16,7 @@ from halfop.planning.plan import Plan, naming_removed_files
 from halfop.planning.run import Run
 from halfop.sinks.removed import refuse_lost
 from halfop.sinks.staging import write_messages
-from halfop.sinks.targets import SINK_APP, SINK_TABLES, Target, WholeMessages, index_topics, targets
+from halfop.sinks.targets import SINK_TABLES, Target, WholeMessages, app_of, index_topics, targets
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, completed, table
@@ -24,7 +24,7 @@ from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.where import equal
 
-_REJECTED_APP = f"{SINK_APP}.rejected"
+_REJECTED_APP = app_of(REJECTED)
 _REJECTS = Target("REJECT", REJECTED, table(REJECTED), _REJECTED_APP, rows=0)
 
 

@@ -18,7 +18,7 @@ from halfop.frame.summary import Summary
 from halfop.frame.trouble import owner
 from halfop.planning.counts import covers, ranges_of
 from halfop.runs.record import TABLE as RESUMES
-from halfop.runs.record import last_run, still_to_do, wall_clock
+from halfop.runs.record import last_run, still_to_do, unknown_hint, wall_clock
 from halfop.runs.standing import standing_discards
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import by_condition
@@ -132,7 +132,7 @@ def _refuse_unknown(warehouse: Warehouse, selection: ResumeSelection, found: Dat
             warehouse.path(DISCARDS),
             None,
             f"no discarded message {names}",
-            "; ".join(["nothing was resumed", *still_to_do(warehouse), "`explain KEY` shows what became of a message"]),
+            unknown_hint(warehouse, "nothing was resumed"),
         )
 
 
